@@ -1,4 +1,4 @@
-"""Restores scientific images: takes noise, and blur, off images of microscopes, telescopes and other cameras, by a trained
+"""Restores scientific images: removes noise and blur from images of microscopes, telescopes and other cameras, with a trained
 diffusion model or by classical methods, and says how sure the result is.
 
 >>> import numpy as np, clearshot

@@ -6,7 +6,7 @@ from ._native import program
 
 
 def main() -> int:
-    """Runs the program with the arguments of this process and gives its exit status."""
+    """Runs the program with the arguments of this process and returns its exit status."""
     return program(["clearshot", *sys.argv[1:]])
 
 

@@ -33,7 +33,7 @@ _LETTERS = {
 
 @dataclass(frozen=True)
 class About:
-    """What an array is beside its values; the extension module reads these names."""
+    """The metadata of an array; the extension module reads these names."""
 
     axes: str
     steps: list[float | None]
@@ -43,7 +43,7 @@ class About:
 
 @dataclass(frozen=True)
 class Subject:
-    """Something to be restored or written."""
+    """An image to be restored or written."""
 
     native: MemoryArray | LazyArray | File
     about: About
@@ -57,7 +57,7 @@ class Subject:
 
 
 def subject(array: Any, axes: str | None = None, pixel_size: PixelSize = None, unit: str = "um") -> Subject:
-    """Looks at anything that holds an image."""
+    """Converts any supported object to an image."""
     if isinstance(array, (str, os.PathLike)):
         array = read(array)
     if isinstance(array, Image):
@@ -116,7 +116,7 @@ class Turned:
 
 
 def back(values: npt.NDArray[Any], order: list[int] | None) -> npt.NDArray[Any]:
-    """Values with their axes as they were before they were brought into an order."""
+    """Values with their axes in the original order."""
     return values if order is None else values.transpose(np.argsort(order))
 
 
@@ -159,7 +159,7 @@ def _lazy(array: Any, dtype: np.dtype[Any]) -> LazyArray:
 
 
 def chunks(array: Any) -> list[int]:
-    """Sizes of what is best read or written of an array at once."""
+    """The preferred block size for reading or writing an array."""
     # dask has one size for each chunk in `chunks`, and the largest of each axis in `chunksize`.
     found = getattr(array, "chunksize", None) or getattr(array, "chunks", None)
     if found is not None and len(found) == len(array.shape) and all(isinstance(n, (int, np.integer)) for n in found):
@@ -195,7 +195,7 @@ def _axes_of(dims: Sequence[Any]) -> str:
 
 
 def _steps_of(array: Any, axes: str) -> tuple[dict[str, float], str | None]:
-    """Distances of pixels by the coordinates of an xarray where these are even, and their unit."""
+    """Pixel sizes from the coordinates of an xarray if these are evenly spaced, and their unit."""
     steps: dict[str, float] = {}
     unit = None
     for dim, letter in zip(array.dims, axes.upper(), strict=False):

@@ -1,4 +1,4 @@
-"""The camera of an image: what its noise is."""
+"""The camera of an image, which determines its noise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .errors import SettingError
 
 @dataclass(frozen=True)
 class Camera:
-    """What is known of a camera. What is `None` is estimated from each image.
+    """Known parameters of a camera. Those that are `None` are estimated from each image.
 
     >>> from clearshot import Camera
     >>> Camera(gain=0.46, offset=100).read_noise is None
@@ -38,14 +38,14 @@ class Camera:
         return cls.of(json.loads(Path(path).read_text()))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a file that `load` and the program's `--camera` read. A file that is there is not replaced."""
+        """Writes a file that `load` and the program's `--camera` read. An existing file is not replaced."""
         known = {key: value for key, value in asdict(self).items() if value is not None}
         with open(path, "x") as file:
             file.write(json.dumps(known, indent=2) + "\n")
 
     @classmethod
     def of(cls, camera: CameraLike) -> Camera:
-        """A camera from a dictionary, the path of a file, what `estimate_camera` gives, or `None`."""
+        """A camera from a dictionary, the path of a file, a result of `estimate_camera`, or `None`."""
         if isinstance(camera, Camera):
             return camera
         if isinstance(camera, CameraEstimate):
@@ -69,7 +69,7 @@ class Camera:
 
 @dataclass(frozen=True, repr=False)
 class CameraEstimate:
-    """A camera as images tell it. A notebook shows its figure."""
+    """A camera estimated from images. Notebooks show its figure."""
 
     #: The camera, for `camera=` of other functions.
     camera: Camera
@@ -80,7 +80,7 @@ class CameraEstimate:
 
     @property
     def text(self) -> str:
-        """What was found, in words."""
+        """The result as text."""
         fit = self.measured["fit"]
         (low, high), error = fit["gain_range"], fit["gain_error"]
         gain = f"gain {fit['gain']:.4g} +- {error:.2g} electrons per count" if error is not None else (

@@ -29,7 +29,7 @@ def denoise(
     progress: Progress = False,
     callback: Callback | None = None,
 ) -> Result:
-    """Takes the noise off an image without a trained model. The values are those of `clearshot denoise --float`, to the bit.
+    """Removes noise from an image without a trained model. The values are bit-identical to those of `clearshot denoise --float`.
 
     Args:
         image: As in `restore`.
@@ -93,7 +93,7 @@ def deconvolve(
     progress: Progress = False,
     callback: Callback | None = None,
 ) -> Result:
-    """Takes the blur off an image without a trained model. The values are those of `clearshot deconvolve --float`, to the bit.
+    """Removes blur from an image without a trained model. The values are bit-identical to those of `clearshot deconvolve --float`.
 
     Args:
         image: As in `restore`.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Image:
-    """An image of a file, which is read only where it is indexed: `image[0, :512, :512]` reads that region.
+    """An image in a file, which is read only when indexed: `image[0, :512, :512]` reads that region.
 
     It is made by `read`. `numpy.asarray(image)` reads all of it, and every function of the package takes it as it is.
     """
@@ -76,7 +76,7 @@ class Image:
 
     @property
     def chunks(self) -> tuple[int, ...]:
-        """Sizes of what is best read at once."""
+        """The preferred block size for reading."""
         return tuple(min(chunk, n) for chunk, n in zip(self._file.chunk, self.shape, strict=True))
 
     @property
@@ -173,7 +173,7 @@ def write(
     replace: bool = False,
     progress: Progress = False,
 ) -> None:
-    """Writes an image as a file whose ending names the format (`.tif`, `.ome.tif`, `.ome.zarr`, `.npy`, `.fits`, ...).
+    """Writes an image to a file whose extension sets the format (`.tif`, `.ome.tif`, `.ome.zarr`, `.npy`, `.fits`, ...).
 
     dask, Zarr and other arrays that are read by region are written by region.
 

@@ -33,7 +33,7 @@ class Model:
 
     @classmethod
     def builtin(cls, device: str = "auto", threads: int | None = None) -> Model:
-        """The model that comes with the package."""
+        """The built-in model."""
         return cls(_builtin(device, threads))
 
     @classmethod
@@ -42,7 +42,7 @@ class Model:
         return cls(_native.Restorer.model(path, device, threads))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model: one file if the name ends in `.clearshot`, else a folder. What is there is not replaced."""
+        """Writes the model: one file if the name ends in `.clearshot`, otherwise a folder. Existing files are not replaced."""
         self._native.save(path)
 
     @property
@@ -52,7 +52,7 @@ class Model:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What the model says of itself: its task, channels, axes, and how numbers of files become those that it takes."""
+        """The description of the model: its task, channels, axes, and the scale of its input."""
         found: dict[str, Any] = json.loads(self._native.about or "{}")
         return found
 
@@ -66,7 +66,7 @@ def _builtin(device: str, threads: int | None) -> _native.Restorer:
 
 
 def native(model: Model | str | os.PathLike[str] | None, device: str, threads: int | None) -> _native.Restorer:
-    """The model that is meant."""
+    """The model that an argument refers to."""
     if model is None:
         return _builtin(device, threads)
     return (model if isinstance(model, Model) else Model.load(model, device, threads))._native
@@ -84,7 +84,7 @@ def learned_settings(
     context: Any = None,
     **others: Any,
 ) -> dict[str, Any]:
-    """Settings of a model as the extension module takes them."""
+    """Settings of a model in the form of the extension module."""
     if samples == 0 and keep_samples:
         samples = 8
     return settings(
@@ -101,7 +101,7 @@ def learned_settings(
 
 
 def attended(context: Any) -> Any:
-    """A context as the extension module takes it: a path, or a shape and values."""
+    """A context in the form of the extension module: a path, or a shape and values."""
     if context is None or isinstance(context, (str, os.PathLike)):
         return context
     array = np.asarray(context, dtype=np.float32)
@@ -161,32 +161,32 @@ def restore(
 ) -> Result:
     """Restores an image with a trained model and the physics of the camera.
 
-    The values are those of `clearshot restore --float`, to the bit. The interpreter's lock is released, and Ctrl-C stops the work.
+    The values are bit-identical to those of `clearshot restore --float`. The interpreter's lock is released, and Ctrl-C stops the work.
 
     Args:
         image: numpy, xarray, dask, Zarr or HDF5 arrays of any type of numbers, an `Image`, or the path of a file. Arrays that are
             sliced when they are read are read by region.
-        camera: A `Camera`, what `estimate_camera` gives, a dictionary (`gain` in electrons per count, `offset` in counts, `read_noise` in electrons,
+        camera: A `Camera`, a result of `estimate_camera`, a dictionary (`gain` in electrons per count, `offset` in counts, `read_noise` in electrons,
             `background` in electrons), or the path of a file of `clearshot camera`. Default: estimated from the image.
-        samples: Posterior samples; from two on their standard deviation is known. Default: 0; or 8 with `keep_samples`, and with `std` if
+        samples: Number of posterior samples; two or more give a standard deviation. Default: 0; 8 with `keep_samples`, and with `std` if
             the model does not state its error.
-        model: A `Model`, or the path of one. Default: the model that comes with the package.
+        model: A `Model`, or the path of one. Default: the built-in model.
         axes: A letter for each axis: `T` frames, `C` channels, `Z` planes, `Y` rows, `X` columns, `S` colours of a pixel. Default: `YX`
             for two axes, or as an xarray or a file names them.
-        pixel_size: The distance of pixels: one for Y and X, one for each axis in space, or by letter. Default: not known.
+        pixel_size: The pixel size: one number for Y and X, one for each axis in space, or a dictionary by letter. Default: unknown.
         unit: The unit of `pixel_size`: nm, um or mm. Default: um.
-        std: Give the standard deviation of every pixel's error, as the model states it, or of the samples if some are asked for. Default: where
-            there are two samples at least.
-        chi2: Give the map of chi2: about 1 where only noise is left over. Default: False.
-        keep_samples: Give the samples themselves. Default: False.
+        std: Return the standard deviation of every pixel's error, as the model states it, or of the samples if there are any. Default:
+            True with two or more samples.
+        chi2: Return the map of chi2: about 1 where only noise was removed. Default: False.
+        keep_samples: Return the samples, too. Default: False.
         method: `auto` mixes the model, BM3D, a Gaussian blur and the measurement by their errors, which are estimated from the image itself;
             `model`, `bm3d`, `gaussian` and `raw` use one of them. Default: auto.
         estimate: The model's `direct` estimate, or the mean of the `samples`. Default: direct.
-        psf: The blur to take off: an array with its peak in the middle, standard deviations in pixels, a file, `gaussian:1.5px` or
-            `airy:na=1.4,em=520nm` (with `pixel=65nm` where the image does not state it). Default: none.
-        mask: An array, or the path of an image, that is not zero where pixels are invalid (dead, hot). Default: none; masked arrays bring one.
+        psf: The point-spread function to deconvolve: an array with its peak in the middle, standard deviations in pixels, a file, `gaussian:1.5px` or
+            `airy:na=1.4,em=520nm` (with `pixel=65nm` if the image does not state it). Default: none.
+        mask: An array, or the path of an image, that is not zero where pixels are invalid (dead, hot). Default: the mask of a masked array, otherwise none.
         saturation: Pixels at or above this value are saturated. Default: where values pile up at the top of the range.
-        background: A file of frames without an object, in counts, whose mean is the background of each pixel; its uneven part is taken off the
+        background: A file of frames without an object, in counts, whose mean is the background of each pixel; its uneven part is subtracted from the
             result. Default: the `background` of the camera.
         planes: Restore stacks plane by plane. Default: False.
         frames_alone: Restore each frame of a movie without its neighbours. Default: False.
@@ -194,12 +194,12 @@ def restore(
         sampler: ddpm, ddim, dpmpp, dpmpp-2m, dpmpp-3m, dpmpp-2m-sde, euler or heun, with settings as in `ddim:eta=0.5`. Default: dpmpp-2m.
         steps: Steps of the sampler. Default: 25.
         seed: The seed of the samples. Default: 0.
-        levels: How the noise levels of the steps are spaced: karras, trailing, ... Default: as the model was made for.
-        begin: Begin samples at the measurement with this much noise added, where the model's range is 2. Default: at noise alone.
-        cascade: Stages from coarse to fine: with 2, samples are drawn of means over 2 x 2 pixels first, and those of the image begin at them and
-            keep them as their means. Default: 1, the image alone.
-        inpaint: Draw only pixels that hold no measurement, and keep the others. Default: False.
-        classifier_free: The weight of the condition, for models whose training dropped it now and then. Default: 1.
+        levels: The spacing of the noise levels of the steps: karras, trailing, ... Default: karras; trailing for models trained on timesteps.
+        begin: Start samples from the measurement with this much noise added, in units in which the model's range is 2. Default: start from pure noise.
+        cascade: Stages from coarse to fine: with 2, first samples of means over 2 x 2 pixels, then samples of the image, which
+            start from them and keep these means. Default: 1.
+        inpaint: Draw only invalid pixels, and keep the others. Default: False.
+        classifier_free: The weight of classifier-free guidance, for models that were trained with `task.drop` or `task.drop_class`. Default: 1.
         class_name: The class of the image, by its name or number, for models that are conditioned on it (`clearshot info MODEL` lists them). Default:
             none, which models trained with `task.drop_class` can do without.
         context: The context that a model attends to: an array of [vectors, numbers], or the path of a `.npy` file. Default: none, as `class_name`.
@@ -208,27 +208,27 @@ def restore(
         gate: Guide only while the noise of a sample, relative to the signal, lies between these. Default: always.
         guidance: Guide samples by this likelihood of the measurement: poisson-gaussian, shifted-poisson, gaussian, ... Default: none.
         law: Weight guidance by this law: proximal, sigma-squared, ... Default: proximal.
-        clip: Limit each guidance correction to this root mean square, where the model's range is 2. Default: no limit.
+        clip: Limit each guidance correction to this root mean square, in units in which the model's range is 2. Default: no limit.
         tile: The side of a tile in pixels. The result does not depend on it. Default: chosen by memory.
         batch: Tiles at once. Default: as many as keep the device busy.
         memory: Bytes that the network may take on the device. Default: 512 MiB on a CPU, half of a GPU's memory.
         max_memory: Bytes of network and image together; what does not fit goes to temporary files. Default: 512 MiB for the network on a CPU, 768 MiB
             for the image.
-        max_seconds: Take fewer steps than `steps` where the network would take more seconds; results then depend on the machine. Default: no limit.
+        max_seconds: Take fewer steps than `steps` if the network would take longer than this; results then depend on the machine. Default: no limit.
         precision: fp32, tf32, bf16, fp16, fp8 (GPUs of compute capability 9.0), int8 (quantised models), or auto. Default: auto, which is fp32 on the CPU.
         scratch: A folder for temporary files of images that are larger than memory. Default: the system's.
-        out: Where the restored image goes as it comes, by region: an array of floats (Zarr, HDF5, numpy.memmap), or a dictionary of
+        out: Write the restored image region by region to this array of floats (Zarr, HDF5, numpy.memmap), or a dictionary of
             such arrays with the keys `image`, `std`, `chi2`, `sample1`, ... Default: new arrays in memory.
-        progress: Whether a bar is shown (tqdm's if that is installed), or a function of steps done and steps in all. Default: False.
-        callback: A function of a kind of event (`progress`, `notice`, `plan`, `choice`) and a dictionary that says more. What it raises
-            stops the work. Default: none.
+        progress: Whether to show a progress bar (tqdm's if installed), or a function of the number of steps done and the total. Default: False.
+        callback: A function of a kind of event (`progress`, `notice`, `plan`, `choice`) and a dictionary with details. An exception that it
+            raises stops the work. Default: none.
         device: cpu, cuda, cuda:N, or auto (a GPU if there is one). Default: auto.
         threads: CPU threads. Default: one for each core.
 
     Raises:
         ImageError: If the image does not have the axes or numbers that are needed.
-        SettingError: If an argument cannot be as it is.
-        EstimateError: If the camera is not known and cannot be estimated from the image.
+        SettingError: If an argument is invalid.
+        EstimateError: If the camera is not given and cannot be estimated from the image.
 
     >>> import numpy as np, clearshot
     >>> counts = np.random.default_rng(0).poisson(30, (64, 64)).astype("uint16")

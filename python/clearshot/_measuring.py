@@ -1,4 +1,4 @@
-"""How good an image is, and what the noise of its camera is."""
+"""Scores of images, and measuring cameras."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def measure(
     crop: int = 0,
     volume: bool = False,
 ) -> dict[str, float]:
-    """Scores an image beside the truth, beside the measurement that it was restored from, or alone, as `clearshot measure` does.
+    """Scores an image against the truth, against the measurement that it was restored from, or alone, like `clearshot measure`.
 
     Args:
         image: An array, an `Image`, or the path of a file.
@@ -36,7 +36,7 @@ def measure(
         metrics: Names of metrics (see docs/measure.md); `all` for every one whose inputs are given. Default: the usual ones.
         axes: A letter for each axis, as in `restore`. Default: `YX`, or as the array or file says.
         range: The largest less the smallest value that an image can have, for PSNR and SSIM. Default: 255 for true images of 8
-            bits, otherwise the greatest less the least value of each true image.
+            bits, otherwise the maximum minus the minimum of each true image.
         measured: The measurement that the image was restored from, for tests of residuals. Default: none.
         camera: What is known of the measurement's camera. Default: estimated.
         noise: One standard deviation of the measurement's noise, in the place of a camera. Default: none.
@@ -82,11 +82,11 @@ def estimate_camera(
     saturation: float | None = None,
     item: str | None = None,
 ) -> CameraEstimate:
-    """Measures a camera's gain, offset, read noise and noise correlation from its own images, as `clearshot camera` does.
+    """Measures a camera's gain, offset, read noise and noise correlation from its own images, like `clearshot camera`.
 
     Args:
         images: An image (an array, an `Image`, or the path of a file), or a list of them.
-        kind: What they show: `single` images, whose noise is told from their structure; `repeats` of one scene, as several images or along an axis;
+        kind: What they show: `single` images, whose noise is separated from their structure; `repeats` of one scene, as several images or along an axis;
             a `movie`; or `flats`, frames of even light, two or more of each brightness. Default: single.
         axes: A letter for each axis of arrays, as in `restore`. Default: `YX`, or as an array or file says.
         camera: What is known already. Default: nothing.

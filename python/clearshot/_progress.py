@@ -1,4 +1,4 @@
-"""What is heard while work goes on: a bar, a function of the caller, notices for the log."""
+"""Progress of work: a bar, a function of the caller, notices for the log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger("clearshot")
 
 
 class Listener:
-    """Hears of events as the extension module tells them. What it calls may raise, which stops the work."""
+    """Receives the events of the extension module. Exceptions of the functions that it calls stop the work."""
 
     def __init__(self, label: str, progress: Progress = False, callback: Callback | None = None) -> None:
         self.notices: list[str] = []
@@ -58,7 +58,7 @@ class Listener:
 
 
 def _callers() -> int:
-    """How many calls above its own caller the package was called: a warning names the line of the user."""
+    """The stack level of the user's call into the package, so that a warning names that line."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
         level, frame = level + 1, frame.f_back

@@ -1,4 +1,4 @@
-"""What restoring is, by whatever method: an image in, a `Result` out, or a file into a file."""
+"""Restoring with any method: from an image to a `Result`, or from a file to a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """A restored image and what is known of it. Arrays are of the kind that came in, in its unit, as 32-bit floats."""
+    """A restored image with its maps and report. Arrays are of the same kind as the input, in its unit, as 32-bit floats."""
 
     #: The restored image. A pixel that was not finite is NaN.
     image: Any
@@ -44,7 +44,7 @@ class Result:
 
 
 class _Place:
-    """A place for values as they come, as the extension module calls it."""
+    """A destination for values, in the form of the extension module."""
 
     def __init__(self, name: str, target: Any) -> None:
         self.name, self.target = name, target
@@ -75,7 +75,7 @@ def run(
     progress: Progress,
     callback: Callback | None,
 ) -> Result:
-    """Restores anything that holds an image."""
+    """Restores any supported object."""
     what = subject(image, axes, pixel_size, unit)
     marks = what.mask
     if isinstance(mask, (str, os.PathLike)):
@@ -115,12 +115,12 @@ def _marks(mask: Any, shape: tuple[int, ...], masked: npt.NDArray[np.bool_] | No
 
 
 def settings(**given: Any) -> dict[str, Any]:
-    """What was given; the rest keeps the library's defaults."""
+    """The given settings; the others keep the library's defaults."""
     return {key: value for key, value in given.items() if value is not None}
 
 
 def point_spread(psf: Any) -> Any:
-    """A point-spread function as the extension module takes it: a text, widths, or a shape and values."""
+    """A point-spread function in the form of the extension module: a text, widths, or a shape and values."""
     if psf is None or isinstance(psf, str):
         return psf
     if isinstance(psf, os.PathLike):
@@ -152,14 +152,14 @@ def restore_file(
     threads: int | None = None,
     **others: Any,
 ) -> dict[str, Any]:
-    """Restores all images of a file into another file, as `clearshot restore` does, with its metadata and a record of how it was made.
+    """Restores all images of a file into another file, like `clearshot restore`, with its metadata and a record of how it was made.
 
     Args:
         input: The file, or the address of a Zarr.
         output: The file to make, whose ending names the format.
-        model: A `Model`, or the path of one. Default: the model that comes with the package.
-        camera: What is known of the camera. Default: estimated from each image.
-        samples: Posterior samples; from two on their standard deviation is known. Default: 0; or 8 with `keep_samples`, and with `std` if
+        model: A `Model`, or the path of one. Default: the built-in model.
+        camera: The camera, as far as known. Default: estimated from each image.
+        samples: Number of posterior samples; two or more give a standard deviation. Default: 0; 8 with `keep_samples`, and with `std` if
             the model does not state its error.
         std: Write the standard deviation of every pixel's error too, as OUT_std: as the model states it, or of the samples. Default: False.
         chi2: Write a map of chi2 too, as OUT_chi2. Default: False.

@@ -1,4 +1,4 @@
-"""Arrays as files for a while: what is asked of files by name is asked of arrays through a temporary folder."""
+"""Arrays as temporary files, for functions that take file names."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ._files import Image, write
 
 
 class Stage:
-    """A folder in which arrays get a name."""
+    """A folder for the temporary files of arrays."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._count = 0
 
     def name(self, image: Any, axes: str | None) -> str:
-        """The path of a file as it is; that of a new file for an array."""
+        """The path of a file unchanged; for an array, that of a new file."""
         if isinstance(image, (str, os.PathLike)):
             return os.fspath(image)
         if isinstance(image, Image) and image.item == 0:

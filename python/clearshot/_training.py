@@ -1,4 +1,4 @@
-"""Training: runs by a configuration, and models fitted to noisy images."""
+"""Training: runs from a configuration, and models fine-tuned on noisy images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ._staged import stage
 
 @dataclass(frozen=True)
 class Training:
-    """What came of a training run."""
+    """The result of a training run."""
 
     #: The run's folder: configuration, checkpoints, records.
     folder: Path
@@ -43,18 +43,18 @@ def train(
     progress: Progress = False,
     callback: Callback | None = None,
 ) -> Training:
-    """Trains a model by a configuration, as `clearshot train` does, or resumes a run.
+    """Trains a model from a configuration, like `clearshot train`, or resumes a run.
 
-    Ctrl-C, or an exception of a callback, ends the run at its next iteration with a checkpoint, from which `resume=True` goes on.
+    Ctrl-C, or an exception of a callback, ends the run at its next iteration with a checkpoint, from which `resume=True` continues.
 
     Args:
         overrides: The configuration: `experiment=NAME`, `GROUP=OPTION`, `KEY=VALUE` or the path of a YAML file, one after another. See
             docs/guide-training.md and docs/reference/config.md.
         out: The run's folder. Default: `runs` and the model's name.
-        resume: Resume the run in `out` by its own configuration and the overrides. Default: False.
-        configs: A folder of configuration groups that goes before the built-in ones. Default: none.
-        stop_at: Stop after so many iterations in all, to be resumed later. Default: none.
-        progress: As in `restore`; steps are iterations, and how many there are in all is 0 as long as it is not known. Default: False.
+        resume: Resume the run in `out` with its own configuration and the overrides. Default: False.
+        configs: A folder of configuration groups that takes precedence over the built-in ones. Default: none.
+        stop_at: Stop after this many iterations in total, to be resumed later. Default: none.
+        progress: As in `restore`; steps are iterations, and their total is 0 while it is unknown. Default: False.
         callback: As in `restore`; events are `training` (how it goes), `note`, `warning` and `record`. Default: none.
     """
     with Listener("training", progress, callback) as listener:
@@ -64,13 +64,13 @@ def train(
 
 @dataclass(frozen=True)
 class Adapted:
-    """What came of fitting a model to images."""
+    """The result of fine-tuning a model."""
 
-    #: The model to restore with: the fitted one if it was kept, else the one that it began from.
+    #: The model to restore with: the fine-tuned one if it was kept, otherwise the initial one.
     model: Model
-    #: Whether the fitted model surely helps.
+    #: Whether the gain of the fine-tuned model is clear.
     kept: bool
-    #: What came of it in words.
+    #: The result as text.
     text: str
     #: The same as numbers: the estimated gain in dB and its error, iterations, seconds, why it was refused.
     report: dict[str, Any]
@@ -91,20 +91,20 @@ def adapt(
     progress: Progress = False,
     callback: Callback | None = None,
 ) -> Adapted:
-    """Fits a model to noisy images without their truth, and keeps it only where its estimated gain is clear (an experiment).
+    """Fine-tunes a model on noisy images without ground truth, and keeps it only if its estimated gain is clear (experimental).
 
     Args:
         images: An image (an array, an `Image`, or the path of a file), or a list of them.
-        model: The model to begin from. Default: the model that comes with the package.
+        model: The initial model. Default: the built-in model.
         seconds: Seconds of training. Default: 300 on the CPU, 60 on a GPU.
         axes: A letter for each axis of arrays, as in `restore`. Default: `YX`, or as an array or file says.
-        camera: What is known of the camera. Default: estimated from each image.
+        camera: The camera, as far as known. Default: estimated from each image.
         overrides: Keys of the training, as in `train`. Default: none.
         folder: Keep the run's folder here. Default: it is removed at the end.
-        anyway: Train even where the gain cannot be estimated. Default: False.
+        anyway: Train even if the gain cannot be estimated. Default: False.
         source: What to learn from, as `--from` of the program: `repeats`, several exposures of the same fields (frames along T, or files whose names
-            differ in their last number); `noise`, single images, by splitting their electrons; or `auto`, repeats where most of the images are
-            such, else noise. Default: `auto`.
+            differ in their last number); `noise`, single images, by splitting their electrons; or `auto`, repeats if most of the images are such,
+            otherwise noise. Default: `auto`.
         device, progress, callback: As in `restore` and `train`.
     """
     known = Camera.of(camera)._json()

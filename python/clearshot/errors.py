@@ -1,4 +1,4 @@
-"""Exceptions of the package. Each text says what is wrong, where, and what to do."""
+"""Exceptions of the package. Each message says what is wrong, where, and what to do."""
 
 __all__ = [
     "Cancelled",
@@ -14,7 +14,7 @@ __all__ = [
 
 
 class ClearshotError(Exception):
-    """What every exception of this package is."""
+    """Base class of all exceptions of this package."""
 
 
 class FileError(ClearshotError, OSError):
@@ -22,11 +22,11 @@ class FileError(ClearshotError, OSError):
 
 
 class ImageError(ClearshotError, ValueError):
-    """An image or array does not have the axes, channels or numbers that are needed."""
+    """An image or array does not have the required axes, channels or values."""
 
 
 class SettingError(ClearshotError, ValueError):
-    """An argument cannot be as it is; the text begins with its name."""
+    """An argument is invalid; the message begins with its name."""
 
 
 class ModelError(ClearshotError, ValueError):
@@ -38,7 +38,7 @@ class EstimateError(ClearshotError, RuntimeError):
 
 
 class DeviceError(ClearshotError, RuntimeError):
-    """The device cannot be used: no GPU, say."""
+    """The device cannot be used, for example because there is no GPU."""
 
 
 class Cancelled(ClearshotError):
@@ -46,4 +46,4 @@ class Cancelled(ClearshotError):
 
 
 class ClearshotWarning(UserWarning):
-    """A result that should not be trusted before one has looked into it."""
+    """A result that should be checked before it is trusted."""

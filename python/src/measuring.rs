@@ -60,7 +60,7 @@ pub fn estimate_camera(
         "movie" => CameraImages::Movie,
         "flats" => CameraImages::Flats,
         other => {
-            let why = format!("kind: {other:?} is none of single, repeats, movie and flats");
+            let why = format!("kind: {other:?} is not one of single, repeats, movie and flats");
             return Err(named("SettingError", why));
         }
     };

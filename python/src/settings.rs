@@ -42,7 +42,7 @@ fn set(s: &mut Settings, key: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
                 "auto" => Stacks::Auto,
                 "planes" => Stacks::Planes,
                 "volumes" => Stacks::Volumes,
-                other => return refuse(key, &format!("{other:?} is none of auto, planes and volumes")),
+                other => return refuse(key, &format!("{other:?} is not one of auto, planes and volumes")),
             }
         }
         "psf" => s.psf = Some(psf(value)?),
@@ -55,7 +55,10 @@ fn set(s: &mut Settings, key: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
                 "gaussian" => Some(Candidate::Gaussian(Gaussian::USUAL.sigma)),
                 "raw" => Some(Candidate::Raw),
                 other => {
-                    return refuse(key, &format!("{other:?} is none of auto, model, bm3d, gaussian and raw"));
+                    return refuse(
+                        key,
+                        &format!("{other:?} is not one of auto, model, bm3d, gaussian and raw"),
+                    );
                 }
             }
         }
@@ -153,7 +156,7 @@ fn taken_by(value: &Bound<'_, PyAny>) -> PyResult<TakenByGiven> {
             "read_noise" => &mut given.read_noise,
             "background" => &mut given.background,
             other => {
-                let why = format!("there is no {other:?}; there are scale, read_noise and background");
+                let why = format!("unknown key {other:?}; use scale, read_noise or background");
                 return refuse("condition", &why);
             }
         };

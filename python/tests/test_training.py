@@ -42,7 +42,7 @@ def test_a_run_like_the_programs(tmp_path, counts, camera):
     np.testing.assert_array_equal(
         clearshot.restore(counts, model=mine, **arguments).image, clearshot.restore(counts, model=run.model, **arguments).image
     )
-    with pytest.raises(clearshot.ClearshotError, match="there is a run already"):
+    with pytest.raises(clearshot.ClearshotError, match="contains a run already"):
         clearshot.train(overrides, out=tmp_path / "a")
 
 

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Seconds on the CPU where nobody says how many; on a GPU, what the experiment has.
+/// Default number of seconds on the CPU; on a GPU, that of the experiment.
 const ON_THE_CPU: f64 = 300.0;
 /// The share of the time that the spread of posterior samples may be calibrated in, beyond it.
 const CALIBRATION: f64 = 0.2;
@@ -140,7 +140,7 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// The key of the images and its value: one name as it is, several as a list in the folder.
+/// The key of the images and its value: a single name, or a list file in the folder for several.
 fn images_key(images: &[PathBuf], folder: &Path) -> Result<String> {
     let named = |path: &Path| {
         let text = path.to_str().map(str::to_string);
@@ -183,13 +183,13 @@ impl Begun {
     fn read(folder: &Path, images: &[PathBuf]) -> Result<Begun> {
         let path = Begun::path(folder);
         let none = |why: &dyn std::fmt::Display| {
-            Error::Refused(format!("{}: no run that could be resumed: {why}", folder.display()))
+            Error::Refused(format!("{}: no run to resume: {why}", folder.display()))
         };
         let text = std::fs::read_to_string(&path).map_err(|e| none(&e))?;
         let begun: Begun = serde_json::from_str(&text).map_err(|e| none(&e))?;
         if begun.images != whole(images) {
             let names: Vec<String> = begun.images.iter().map(|path| path.display().to_string()).collect();
-            return Err(none(&format!("it was begun with other images: {}", names.join(", "))));
+            return Err(none(&format!("it was started with other images: {}", names.join(", "))));
         }
         Ok(begun)
     }
@@ -325,8 +325,7 @@ fn repeats_of(
         return Err(Error::Refused(note.unwrap_or_else(|| unnamed.into())));
     }
     if let Some(why) = note {
-        let _ =
-            observer.event(folder, &Event::Note(&format!("{why}; every image is learned from by itself")));
+        let _ = observer.event(folder, &Event::Note(&format!("{why}; each image is used separately")));
     }
     Ok(None)
 }
@@ -355,8 +354,7 @@ fn with_spread(
             format!("90 % intervals of its samples contain {:.1} % of the truths", 100.0 * found.after)
         }
         _ => {
-            "the calibration of its samples' spread is that of the model it began from: there is no time for one of its own"
-                .into()
+            "there was no time to calibrate its samples; they use the calibration of the initial model".into()
         }
     };
     let _ = heard.observer.event(&heard.folder, &Event::Note(&text));
@@ -392,9 +390,7 @@ impl Adapted {
                 Some(why) => format!("{}; that cannot be relied on: {why}", gain.in_words()),
                 None => format!("its gain is not clear: {}", gain.in_words()),
             },
-            (None, _) => {
-                "it does not help: no state of it was better than the model that it began from".into()
-            }
+            (None, _) => "it does not help: no checkpoint was better than the initial model".into(),
         };
         let by = if self.from_repeats { "repeats" } else { "noise alone" };
         format!("adapted from {by} in {} iterations, {}: {what}", self.iterations, duration(self.seconds))

@@ -49,9 +49,7 @@ impl BackgroundMap {
         }
         if let Some(i) = finite.iter().position(|&n| n == 0) {
             let (row, column) = (i / own[1], i % own[1]);
-            return Err(refused(format!(
-                "row {row}, column {column} has a finite value in none of its planes"
-            )));
+            return Err(refused(format!("row {row}, column {column} is not finite in any of its planes")));
         }
         let counts: Vec<f32> = sums.iter().zip(&finite).map(|(s, &n)| (s / f64::from(n)) as f32).collect();
         let mean = counts.iter().map(|&v| f64::from(v)).sum::<f64>() / counts.len() as f64;

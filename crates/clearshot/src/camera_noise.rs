@@ -103,7 +103,7 @@ pub fn estimate_camera(
         known.offset = known.offset.or(Some(dark.offset));
     }
     if sources.is_empty() {
-        let why = "they tell offset and read noise in counts, and no gain: add flats or images of a scene";
+        let why = "they give offset and read noise in counts, but no gain; add flats or images of a scene";
         return Err(Error::setting("darks", why));
     }
     let mut measured = match settings.images {

@@ -95,7 +95,7 @@ pub enum Error {
     Array(String),
     /// The output is there, and was not made of this input with these settings.
     #[error(
-        "{} exists already, made of something else or with other settings; choose another name, or allow that it is replaced",
+        "{} exists already, made of something else or with other settings; choose another name, or allow it to be replaced",
         path.display()
     )]
     Other {

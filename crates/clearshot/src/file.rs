@@ -149,7 +149,7 @@ impl Walk<'_> {
                 "the file has several images, and --part cuts one between jobs; name it (--item)"
             }
             Kind::Foreign(_) | Kind::Predictor(_) => {
-                "an image is not cut between jobs for networks of others and for segmentation; leave --part out"
+                "one image cannot be shared by jobs for networks of other projects and for segmentation; leave --part out"
             }
             Kind::Learned(_) | Kind::Classical(_) => return Ok(()),
         };
@@ -162,7 +162,7 @@ impl Walk<'_> {
         }
         if self.settings.picture && is_address(self.output) {
             let output = self.output.display();
-            let why = format!("pictures go beside the output, and {output} is not a folder of this machine");
+            let why = format!("pictures are written next to the output, and {output} is not a local folder");
             return Err(Error::setting("picture", why));
         }
         let mut first = Image::open_named(self.input, self.settings.item.as_deref())?;
@@ -246,7 +246,7 @@ impl Walk<'_> {
         // What is there of a file with several images is known already.
         let standing = match spot.is_shared {
             true => Standing::Missing,
-            // The jobs' notes have told.
+            // Known from the notes of the jobs.
             false if self.run.is_some() && settings.replace => Standing::InPart,
             false if self.run.is_some() => Standing::Missing,
             false => engine.standing(&spot.output, std::slice::from_ref(&spot.base), settings)?,

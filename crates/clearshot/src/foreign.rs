@@ -80,7 +80,7 @@ impl Foreign {
         if let Some(key) = settings.asks_for_more_than_a_network() {
             return Err(Error::setting(
                 key,
-                "a network of ONNX cannot do that; leave it out, or use a model of Clearshot",
+                "an ONNX network cannot do that; leave it out, or use a model of Clearshot",
             ));
         }
         if settings.stacks == Stacks::Volumes && lock(&self.engine).dims() == 2 {

@@ -123,7 +123,7 @@ fn from_scheduler(
     let number = |name: &str| -> Result<Option<usize>, String> {
         let Some(text) = variable(name) else { return Ok(None) };
         let read = text.trim().parse().map(Some);
-        read.map_err(|_| format!("the variable {name} is {text:?}, which is not a number from 0 on"))
+        read.map_err(|_| format!("the variable {name} is {text:?}, which is not a number of 0 or more"))
     };
     let optional = |name: Option<&str>| name.map_or(Ok(None), number);
     let id = number(scheduler.index)?.unwrap_or(0);
@@ -145,7 +145,7 @@ fn from_scheduler(
         }
         (None, None) => {
             return Err(format!(
-                "{} says the job's number ({}) and not how many there are; write it, as in auto/8",
+                "{} gives the number of this job ({}) but not how many jobs there are; write their count, as in auto/8",
                 scheduler.name, scheduler.index
             ));
         }

@@ -190,7 +190,7 @@ impl fmt::Display for Notice {
         match self {
             Notice::File(text) => f.write_str(text),
             Notice::Estimated(estimated) => estimated.fmt(f),
-            Notice::PilesUp(full) => write!(f, "values pile up at {full}: taken as saturated pixels"),
+            Notice::PilesUp(full) => write!(f, "many pixels have the value {full}: they are treated as saturated"),
             Notice::FewerSteps { asked, steps, seconds, budget } => write!(
                 f,
                 "{asked} steps would take {seconds:.1} s, and {budget} s are allowed: samples take {steps} steps"
@@ -202,7 +202,7 @@ impl fmt::Display for Notice {
             ),
             Notice::WithoutClass(classes) => write!(
                 f,
-                "the model is conditioned on the class of an image, and none is given: it does without; there are {}",
+                "the model is conditioned on the class of an image, and none is given: it is restored without one; the classes are {}",
                 classes.join(", ")
             ),
             Notice::Saturated { share, limit } => write!(
@@ -221,7 +221,7 @@ impl fmt::Display for Notice {
                 f,
                 "{planes} planes along an axis without a name ({letter}) are restored one by one"
             ),
-            Notice::TransparencyCopied => f.write_str("transparency is copied as it is"),
+            Notice::TransparencyCopied => f.write_str("transparency is copied unchanged"),
             Notice::Background { given, share, limit, median, dark } => write!(
                 f,
                 "the background of {given} electrons contradicts the image: {:.0} % of its blocks of 8 x 8 pixels have a mean below {limit:.2} electrons (half of those below {median:.2}), where noise explains 2 %; dark places would come back too bright: the darkest have about {dark:.2} electrons",
@@ -306,10 +306,10 @@ impl fmt::Display for Notice {
             Notice::Chi2(chi2) => {
                 let why = match *chi2 >= EXPLAINED.end {
                     true => {
-                        "the restored image is not consistent with the measurement: offset, gain or read noise are not those of this image, its noise does not come from a camera, the model does not know the structures in it, or samples were drawn in too few steps"
+                        "the restored image is not consistent with the measurement, because offset, gain or read noise are not those of this image, its noise is not camera noise, the model does not know its structures, or samples were drawn in too few steps"
                     }
                     false => {
-                        "there is less noise than gain, offset and read noise predict: they are not those of this image, or it was smoothed or averaged before"
+                        "the image has less noise than expected, because gain, offset or read noise are not those of this image, or because it was smoothed or averaged before"
                     }
                 };
                 write!(f, "chi2 is {chi2:.2}, where about 1 is right: {why}; do not trust the result until this is corrected")

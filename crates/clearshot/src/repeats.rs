@@ -354,7 +354,7 @@ fn in_words(fields: &[Field], averaged: usize, kept: usize, left_out: &[String])
         used().count()
     );
     if farthest > 0 {
-        text += &format!("; shifts of up to {farthest} whole pixels are taken back");
+        text += &format!("; shifts of up to {farthest} whole pixels are undone");
     }
     if !left_out.is_empty() {
         text += &format!("; left out: {}", some(left_out));

@@ -317,7 +317,7 @@ pub(crate) fn bytes_of(image: &Image) -> usize {
 /// Endings of files with weights, which say best themselves what is wrong with them.
 const WEIGHTS: [&str; 6] = ["clearshot", "safetensors", "pt", "pth", "ckpt", "bin"];
 
-/// What is said of a file that is neither a model nor a network of others.
+/// The error for a file that is neither a model nor a network of another project.
 fn unknown(path: &Path, error: ModelError) -> Error {
     let ending = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
     match error {

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_of_different_classes_are_apart_and_numbers_go_on() {
+    fn objects_of_different_classes_are_separate_and_numbered_consecutively() {
         let p = [0.9, 0.1, 0.0, 0.2, 0.7, 0.1, 0.2, 0.7, 0.1, 0.1, 0.2, 0.7, 1.0, 0.0, 0.0, 0.1, 0.2, 0.7];
         let found = classes(&p, 3);
         assert_eq!(found, [0.0, 1.0, 1.0, 2.0, 0.0, 2.0]);

@@ -222,14 +222,14 @@ impl Settings {
         if let Some([low, high]) = self.gate.filter(|[low, high]| !(*low >= 0.0 && high > low)) {
             return Err(Error::setting(
                 "gate",
-                format!("is {low} to {high}; two rising numbers from 0 on are needed"),
+                format!("is {low} to {high}; two rising numbers of 0 or more are needed"),
             ));
         }
         if let Some(noise) = self.begin.filter(|b| !(b.is_finite() && *b > 0.0)) {
             return Err(Error::setting("begin", format!("is {noise}; a number above zero is needed")));
         }
         if !(self.classifier_free.is_finite() && self.classifier_free >= 0.0) {
-            let why = format!("is {}; a number from 0 on is needed", self.classifier_free);
+            let why = format!("is {}; a number of 0 or more is needed", self.classifier_free);
             return Err(Error::setting("classifier_free", why));
         }
         if !(1..=MOST_STAGES).contains(&self.cascade) {

@@ -292,7 +292,7 @@ impl SharedRun {
             let is_made_here = self.owns(n) && !(self.cuts && self.part.is_some());
             if is_made_here && !exists(&file.output)? {
                 let output = file.output.display();
-                return Err(Error::Refused(format!("{output} was made and is not there; run it again")));
+                return Err(Error::Refused(format!("{output} was written and is missing now; run it again")));
             }
         }
         match self.part {

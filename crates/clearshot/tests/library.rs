@@ -148,7 +148,7 @@ fn pixels_without_a_measurement() {
     }
 }
 
-/// Breaks at the first progress; keeps what it was told.
+/// Stops at the first progress; keeps all events.
 #[derive(Default)]
 struct Impatient {
     notices: Vec<String>,
@@ -182,7 +182,7 @@ fn an_observer_hears_and_stops() {
         assert!(!out.exists() && impatient.notices.len() == 1, "{:?}", impatient.notices);
         assert!(impatient.notices[0].contains("a.tif: "), "{:?}", impatient.notices);
     }
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing half written is left");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no incomplete file is left");
 }
 
 /// An observer breaks at the first progress, so that an error other than that came before any work.
@@ -199,7 +199,7 @@ fn outputs_that_cannot_hold_the_image_are_refused_before_the_work() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_by_name() {
+fn unsupported_requests_are_refused_by_name() {
     let array = Array::new(&noisy(&[32, 32]), &[32, 32], "YX").unwrap();
     let bm3d = Restorer::denoiser(Method::by_name("bm3d").unwrap());
     let key = |restorer: &Restorer, settings: &Settings| match restorer.restore(&array, settings, &mut ()) {

@@ -127,7 +127,7 @@ fn repeats_are_found_and_learned_from() {
 
 /// Frames along T where nothing moves are repeats; where all moves, and where names promise too much, they are not.
 #[test]
-fn movies_at_rest_are_repeats_and_others_are_not() {
+fn static_movies_are_repeats_and_others_are_not() {
     let dir = tempfile::tempdir().expect("a folder");
     let start = beginner(dir.path());
     let run = |images: PathBuf, from| {
@@ -155,7 +155,7 @@ fn movies_at_rest_are_repeats_and_others_are_not() {
     assert!(found.expect("adapted").from_repeats && note.contains("mean of 3 others"), "{note}");
     for images in [moving, named] {
         let (found, note) = run(images.clone(), AdaptFrom::Auto);
-        assert!(!found.expect("adapted").from_repeats && note.contains("learned from by itself"), "{note}");
+        assert!(!found.expect("adapted").from_repeats && note.contains("is used separately"), "{note}");
         let refused = run(images, AdaptFrom::Repeats).0.err().expect("a refusal").to_string();
         assert!(refused.contains("might be repeats of one field are not"), "{refused}");
     }
@@ -203,11 +203,11 @@ fn an_interrupted_run_is_resumed_to_the_bit() {
         };
         assert_eq!(weights("part"), weights("whole"));
         let none = fit("none", true, &mut ()).err().expect("nothing to resume").to_string();
-        assert!(none.contains("no run that could be resumed"), "{none}");
+        assert!(none.contains("no run to resume"), "{none}");
     }
     let mut settings = settings(AdaptFrom::Noise, 9);
     (settings.folder, settings.resume) = (Some(dir.path().join("part_Noise")), true);
     let start = Model::load(&dir.path().join("first").join("best.clearshot")).expect("a model");
     let others = adapt(&[images.join("field0_0.tif")], start, &settings, &mut ()).err().expect("a refusal");
-    assert!(others.to_string().contains("begun with other images"), "{others}");
+    assert!(others.to_string().contains("started with other images"), "{others}");
 }

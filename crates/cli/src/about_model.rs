@@ -56,7 +56,7 @@ pub fn say(path: &Path, json: bool, out: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-/// What a model wants to be told of an image, and by which option.
+/// The conditions of a model, and the option for each.
 fn wanted(model: &Model, input: &ConditionInput) -> (&'static str, String) {
     let conditioning = model.about.conditioning.clone().unwrap_or_default();
     let open = if conditioning.dropped > 0.0 { "; can be left out" } else { "" };
@@ -79,7 +79,7 @@ fn wanted(model: &Model, input: &ConditionInput) -> (&'static str, String) {
             ("context", format!("{tokens}vectors of {width} numbers (--context FILE.npy){open}"))
         }
         InputKind::Unknown { numbers } => {
-            ("unknown", format!("{numbers} numbers, `{}`, whose meaning its file does not say", input.port))
+            ("unknown", format!("{numbers} numbers, `{}`, whose meaning its file does not state", input.port))
         }
     }
 }

@@ -71,14 +71,14 @@ impl Adapt {
     pub fn run(self) -> Result<()> {
         if self.part.is_some() {
             bail!(
-                "--part: one model is made of all images in one training, which jobs cannot share; leave --part out, and share the files that the model then restores (restore --part)"
+                "--part: one model is trained on all images in a single run, which jobs cannot share; leave --part out, and use `restore --part` to share the files that the model then restores"
             );
         }
         if self.output.extension().is_none_or(|e| e != "clearshot") {
-            bail!("{}: a model's file is called NAME.clearshot", self.output.display());
+            bail!("{}: not the name of a model file; write NAME.clearshot", self.output.display());
         }
         if self.output.exists() {
-            bail!("{} is there already; choose another name", self.output.display());
+            bail!("{} exists already; choose another name", self.output.display());
         }
         let start = match &self.model {
             Some(path) => Model::load(path)?,
@@ -114,7 +114,7 @@ impl Adapt {
         }
         println!("{}", fitted.in_words());
         if let (true, Some(folder)) = (fitted.interrupted, &self.run) {
-            println!("interrupted; the same command with --resume takes {} up again", folder.display());
+            println!("interrupted; the same command with --resume resumes {}", folder.display());
         }
         match written {
             true => println!("model {}", self.output.display()),

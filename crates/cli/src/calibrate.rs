@@ -17,13 +17,13 @@ const OF_A_KIND: usize = 400;
 
 #[derive(Args)]
 pub struct Calibrate {
-    /// A model's file.
+    /// Calibrate this model file.
     #[arg(value_name = "NAME.clearshot")]
     model: PathBuf,
-    /// Write the model here. Default: in place.
+    /// Write the calibrated model to this file. Default: the model file is replaced.
     #[arg(long, short, alias = "output", value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Images that are restored for it: scenes or files as in its training, other ones.
+    /// Restore this many images for it: scenes or files like those of its training, but not the same.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(2..))]
     images: u16,
     /// Set the side of the images in pixels; several numbers are used in turn. Default: as in its training.
@@ -32,18 +32,19 @@ pub struct Calibrate {
     /// Seed the images. Default: that of its training.
     #[arg(long)]
     seed: Option<u64>,
-    /// Samples of each image.
+    /// Draw this many samples of each image.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(2..))]
     samples: u16,
+    /// Draw each sample in this many steps.
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u16).range(1..))]
     steps: u16,
-    /// What to run on: cpu, cuda (the first GPU), cuda:N, or auto (a GPU if there is one).
+    /// Run on cpu, cuda (the first GPU), cuda:N, or auto (a GPU if there is one).
     #[arg(long, default_value = "auto")]
     device: DeviceName,
-    /// Threads of the CPU.
+    /// Use this many CPU threads. Default: one for each core.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// One JSON object instead of a sentence.
+    /// Print one JSON object. Default: text.
     #[arg(long)]
     json: bool,
 }
@@ -51,18 +52,18 @@ pub struct Calibrate {
 impl Calibrate {
     pub fn run(self) -> Result<()> {
         if self.model.is_dir() {
-            bail!("{} is a folder; a model's file NAME.clearshot is needed", self.model.display());
+            bail!("{} is a folder; give a model file, NAME.clearshot", self.model.display());
         }
         let mut model = Model::load(&self.model)?;
         let mut config = data_of(&model)?;
         if let Some(why) = needless(&config) {
-            bail!("{}: there is no spread to calibrate: {why}", self.model.display());
+            bail!("{}: this model has no uncertainty to calibrate: {why}", self.model.display());
         }
         let out = self.out.as_ref().unwrap_or(&self.model);
         // What takes minutes is not begun where its result could not be kept.
         let aside = out.with_extension(format!("{}.part", std::process::id()));
         let kept = std::fs::File::create_new(&aside).and_then(|_| std::fs::remove_file(&aside));
-        kept.with_context(|| format!("{}: nothing can be written there", out.display()))?;
+        kept.with_context(|| format!("{}: cannot be written", out.display()))?;
         if let Some(seed) = self.seed {
             config.seed = seed;
         }
@@ -92,7 +93,9 @@ impl Calibrate {
         let data = Data::new(&config)?;
         let (model, found) = calibrate(model, &data, &sizes, &how, device, &mut told)?;
         line.end();
-        let Some(found) = found else { bail!("no image has a spread; nothing was written") };
+        let Some(found) = found else {
+            bail!("no image has an uncertainty to calibrate; nothing was written")
+        };
         // Half precision where the file was written so: it then holds the same numbers again.
         let is_half = model.weights.values().all(|w| w.to_f16().to_f64() == w.to_f64());
         model.save_file(out, if is_half { DType::F16 } else { DType::F32 })?;
@@ -105,8 +108,8 @@ impl Calibrate {
             return Ok(());
         }
         println!(
-            "{}: 90 % intervals held {:.1} % of truths, and hold {:.1} % now (found on one half of {images} images, counted \
-             on the other); the weights are as before",
+            "{}: 90 % intervals contained the truth {:.1} % of the time before calibration and {:.1} % after it (fitted on one half of {images} images, \
+             measured on the other); the weights are unchanged",
             out.display(),
             100.0 * found.before,
             100.0 * found.after,

@@ -90,7 +90,7 @@ impl Camera {
         }
         if self.images.is_empty() && self.flats.is_empty() {
             bail!(
-                "--darks tell offset and read noise in counts, and no gain: add --flats or images of a scene"
+                "--darks alone give offset and read noise in counts, but no gain; add --flats or images of a scene"
             );
         }
         let (images, sources) = match (self.flats.is_empty(), self.repeats, self.movie) {

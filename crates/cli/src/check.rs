@@ -13,7 +13,7 @@ pub struct Check {
     /// Check this package: a folder, a zip archive, or its bioimageio.yaml.
     #[arg(value_name = "PACKAGE")]
     package: PathBuf,
-    /// Print a line of JSON instead.
+    /// Print one line of JSON. Default: text.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -32,12 +32,12 @@ impl Check {
         let (name, hash) = (package.name.clone(), package.hash.clone());
         let mut foreign = Foreign::new(package, self.compute.device()?)?;
         let Some(checked) = foreign.check()? else {
-            bail!("{}: there is no test in it", self.package.display());
+            bail!("{}: the package contains no test", self.package.display());
         };
         match self.json {
             true => println!("{}", json!({"name": name, "sha256": hash, "difference": checked.difference})),
             false => println!(
-                "{name}: its own test gives what it says (largest difference {:.1e} of the largest value)",
+                "{name}: the package's own test passes (largest difference {:.1e} of the largest value)",
                 checked.difference
             ),
         }

@@ -36,7 +36,7 @@ impl ConditionArgs {
                 "read-noise" => &mut given.read_noise,
                 "background" => &mut given.background,
                 _ => bail!(
-                    "--condition {text}: there is no `{key}`; there are scale, read-noise and background, as in scale=500"
+                    "--condition {text}: unknown key `{key}`; use scale, read-noise or background, as in scale=500"
                 ),
             };
             match value.parse() {

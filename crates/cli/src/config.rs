@@ -11,16 +11,16 @@ use std::path::PathBuf;
 
 #[derive(Args)]
 pub struct Config {
-    /// Files of configuration and changes to it, as for `train`: experiment=NAME, GROUP=OPTION, KEY=VALUE, or FILE.yaml.
+    /// Resolve these configuration files and changes, as for `train`: experiment=NAME, GROUP=OPTION, KEY=VALUE, or FILE.yaml.
     #[arg(value_name = "FILE.yaml|KEY=VALUE")]
     changes: Vec<String>,
-    /// A folder of configuration in front of what is built in.
+    /// Look for configuration groups in this folder before the built-in ones. Default: none.
     #[arg(long, value_name = "FOLDER", visible_alias = "config-dir")]
     configs: Option<PathBuf>,
-    /// Leave out where each value was written.
+    /// Leave out where each value was set. Default: it is printed as a comment.
     #[arg(long)]
     plain: bool,
-    /// As JSON, without origins.
+    /// Print JSON, without the places where values were set. Default: YAML.
     #[arg(long, conflicts_with = "plain")]
     json: bool,
     /// Print every key with its default and meaning, and every group with its options, as Markdown.
@@ -58,7 +58,7 @@ fn reference() -> Result<String> {
     let keys = schema_reference(&schema(), &defaults);
     let groups = group_reference(&presets::groups(None)?)?;
     Ok(format!(
-        "# Configuration of training\n\nMade by `clearshot config --reference`; `clearshot config [KEY=VALUE ...]` prints what a run's configuration comes to.\n\n## Keys\n\n{keys}\n{groups}"
+        "# Configuration of training\n\nMade by `clearshot config --reference`; `clearshot config [KEY=VALUE ...]` prints the resolved configuration of a run.\n\n## Keys\n\n{keys}\n{groups}"
     ))
 }
 

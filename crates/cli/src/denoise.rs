@@ -57,7 +57,8 @@ impl Denoise {
 
     /// How many times the light of the exposure that is wanted these files have.
     fn ratio(&self) -> Result<f32> {
-        let needed = "the method exposure needs --set ratio=R: the exposure of these files over the one that is wanted";
+        let needed =
+            "the method exposure needs --set ratio=R: the exposure of these files divided by the wanted one";
         let [setting] = &self.settings[..] else { bail!("{needed}, and no other setting") };
         let Some(("ratio", value)) = setting.split_once('=').map(|(k, v)| (k.trim(), v.trim())) else {
             bail!("--set {setting}: {needed}");
@@ -76,8 +77,8 @@ fn list() -> Result<()> {
             writeln!(out, "    {:<16} {:<8} {}", s.key, s.value as f32, s.about)?;
         }
     }
-    writeln!(out, "{:<9} the light over the exposure, nothing else", "exposure")?;
-    writeln!(out, "    {:<16} {:<8} these files' exposure over the one that is wanted", "ratio", "")?;
-    writeln!(out, "{:<9} pixels passed on as they are", "none")?;
+    writeln!(out, "{:<9} divides the light by the ratio of exposures, nothing else", "exposure")?;
+    writeln!(out, "    {:<16} {:<8} the exposure of these files divided by the wanted one", "ratio", "")?;
+    writeln!(out, "{:<9} copies the pixels", "none")?;
     Ok(())
 }

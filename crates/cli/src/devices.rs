@@ -8,7 +8,7 @@ use std::io::Write;
 
 #[derive(Args)]
 pub struct Devices {
-    /// One JSON line a device.
+    /// Print one line of JSON for each device. Default: text.
     #[arg(long)]
     json: bool,
 }

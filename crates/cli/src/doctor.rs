@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub struct Doctor {
-    /// One JSON object.
+    /// Print one JSON object. Default: text.
     #[arg(long)]
     json: bool,
 }
@@ -121,7 +121,7 @@ fn processor() -> Finding {
     let name = model().unwrap_or_else(|| std::env::consts::ARCH.to_string());
     let threads = threads();
     let bytes = Device::cpu(None).has_byte_products();
-    let bytes = if bytes { "products of bytes by VNNI" } else { "no VNNI: models in 8 bits are slow here" };
+    let bytes = if bytes { "8-bit products (VNNI)" } else { "no VNNI: models in 8 bits are slow here" };
     let bf16 = if Device::cpu(None).has_bf16_products() { "of bf16 too" } else { "none of bf16" };
     let says = format!("{name}, {threads} threads, {bytes}, {bf16}");
     match level().as_str() {
@@ -143,11 +143,11 @@ fn memory_there() -> Finding {
     const LITTLE: usize = 1 << 30;
     let limit = container_limit();
     let (Some(all), Some(free)) = (memory(), available_bytes()) else {
-        let advice = "give --memory where a verb asks for it";
-        return finding("memory", "note", "this system does not tell how much there is".into(), Some(advice));
+        let advice = "set --memory where a verb has this option";
+        return finding("memory", "note", "this system does not report its memory".into(), Some(advice));
     };
     let free = limit.map_or(free, |l| l.min(free));
-    let mut says = format!("{} in all, {} can be had now", human(all), human(free));
+    let mut says = format!("{} in total, {} available", human(all), human(free));
     if let Some(limit) = limit.filter(|l| *l < all) {
         says += &format!(" (this container may use {})", human(limit));
     }
@@ -174,7 +174,7 @@ fn graphics(gpus: &Result<Vec<Gpu>, Unavailable>) -> Finding {
         Err(why) => {
             let advice = match why {
                 Unavailable::NoDriver { .. } => {
-                    "without an NVIDIA card nothing is to be done; with one, install its driver"
+                    "if this machine has an NVIDIA card, install its driver; otherwise nothing needs to be done"
                 }
                 Unavailable::OldDriver { .. } => "install a newer NVIDIA driver",
                 Unavailable::NoLibrary { .. } => {
@@ -182,7 +182,7 @@ fn graphics(gpus: &Result<Vec<Gpu>, Unavailable>) -> Finding {
                 }
                 Unavailable::OldCard { .. } => "the card is too old for the kernels; the CPU is used",
                 Unavailable::NoDevice(_) | Unavailable::NoSuchDevice { .. } => {
-                    "see whether `nvidia-smi` lists a card, and whether CUDA_VISIBLE_DEVICES hides it"
+                    "check that `nvidia-smi` lists a card and that CUDA_VISIBLE_DEVICES does not hide it"
                 }
             };
             let path = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
@@ -207,7 +207,7 @@ fn writable(folder: &Path) -> Result<(), std::io::Error> {
 fn cache() -> Finding {
     let advice = "set CLEARSHOT_CACHE to a folder that can be written; without one, GPU kernels are compiled again in every run";
     match cache_folder() {
-        None => finding("cache", "note", "there is no folder for it".into(), Some(advice)),
+        None => finding("cache", "note", "no folder for it was found".into(), Some(advice)),
         Some(folder) => match writable(&folder) {
             Ok(()) => {
                 finding("cache", "ok", format!("{}, {} kept", folder.display(), human(size(&folder))), None)
@@ -255,7 +255,7 @@ fn default_model() -> Finding {
             "default model",
             "problem",
             e.to_string(),
-            Some("build the program again from a whole clone"),
+            Some("build the program again from a complete clone"),
         ),
     }
 }
@@ -266,12 +266,12 @@ fn choice(gpus: &Result<Vec<Gpu>, Unavailable>) -> (String, String) {
         Some(gpu) => {
             let narrow = if gpu.has_bf16() { "bf16" } else { "fp16" };
             let why = format!(
-                "A GPU with all libraries is there. Restoring takes the fastest precision whose error is far below the noise (often {narrow}); `--precision fp32` gives the bits of the CPU."
+                "A GPU with all its libraries was found. Restoring uses the fastest precision whose error is far below the noise (often {narrow}); `--precision fp32` gives the same bits as the CPU."
             );
             (format!("cuda:{} ({})", gpu.ordinal, gpu.name), why)
         }
         None => {
-            let why = "There is no GPU that can be used; everything works on the CPU, in fp32, and differs from a GPU's results by rounding alone.";
+            let why = "No usable GPU was found. Everything works on the CPU, in fp32; results differ from those of a GPU only by rounding.";
             (Device::cpu(None).to_string(), why.into())
         }
     }

@@ -19,7 +19,7 @@ enum Stage {
 pub struct Dump {
     #[command(flatten)]
     network: NetworkArgs,
-    /// What to print.
+    /// Print the graph or the plan.
     #[arg(long, value_enum, default_value = "graph")]
     stage: Stage,
 }

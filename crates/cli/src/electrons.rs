@@ -7,15 +7,19 @@ use std::str::FromStr;
 /// Electrons per count.
 ///
 /// # Errors
-/// If it is no number above zero.
+/// If it is not a number above zero.
 pub fn gain<T: FromStr + Copy + Into<f64>>(text: &str) -> Result<T, String> {
-    number(text, |g| g.is_finite() && g > 0.0, "electrons per count are a number above zero")
+    number(
+        text,
+        |g| g.is_finite() && g > 0.0,
+        "the gain, in electrons per count, must be a number above zero",
+    )
 }
 
 /// How many times the light of another exposure.
 ///
 /// # Errors
-/// If it is no number above zero.
+/// If it is not a number above zero.
 pub fn ratio<T: FromStr + Copy + Into<f64>>(text: &str) -> Result<T, String> {
     number(text, |r| r.is_finite() && r > 0.0, "a number above zero is needed")
 }
@@ -23,7 +27,7 @@ pub fn ratio<T: FromStr + Copy + Into<f64>>(text: &str) -> Result<T, String> {
 /// A mean or a standard deviation of electrons.
 ///
 /// # Errors
-/// If it is no number from zero on.
+/// If it is not a number of zero or more.
 pub fn amount<T: FromStr + Copy + Into<f64>>(text: &str) -> Result<T, String> {
     number(text, |n| n.is_finite() && n >= 0.0, "a number not below zero is needed")
 }
@@ -31,7 +35,7 @@ pub fn amount<T: FromStr + Copy + Into<f64>>(text: &str) -> Result<T, String> {
 /// Counts, which may be below zero.
 ///
 /// # Errors
-/// If it is no number.
+/// If it is not a number.
 pub fn counts<T: FromStr + Copy + Into<f64>>(text: &str) -> Result<T, String> {
     number(text, f64::is_finite, "a number is needed")
 }
@@ -85,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_camera_has_is_refused() {
+    fn impossible_cameras_are_refused() {
         assert_eq!(gain::<f32>("0.46"), Ok(0.46));
         assert_eq!(amount::<f64>("0"), Ok(0.0));
         assert_eq!(counts::<f64>("-100"), Ok(-100.0));

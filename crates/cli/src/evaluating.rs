@@ -149,7 +149,7 @@ impl Settings {
     pub fn check_one_setting(&self) -> Result<()> {
         if self.part.is_some() {
             bail!(
-                "--part: two models are judged on all images; make the records by `eval --part` and --out, then judge without --part"
+                "--part: two models are compared on all images; write the records with `eval --part` and --out, then compare without --part"
             );
         }
         if let Some(sweep) = self.sweep.first() {
@@ -180,7 +180,9 @@ impl Settings {
             _ => None,
         };
         if let Some(option) = self.camera.given().filter(|_| files.is_none()) {
-            bail!("{option}: generated scenes have a camera of their own; name files by --truth and --noisy");
+            bail!(
+                "{option}: for files only, because generated scenes have their own camera; name files with --truth and --noisy"
+            );
         }
         Ok(EvaluateSettings {
             title: title.into(),
@@ -224,7 +226,7 @@ impl Settings {
         teller.line.end();
         let made = made?;
         if made.found > 0 && !self.quiet {
-            eprintln!("clearshot: {} of {} records were there already", made.found, made.records.len());
+            eprintln!("clearshot: {} of {} records existed already", made.found, made.records.len());
         }
         self.verdict(&made, judge(&made)?)
     }

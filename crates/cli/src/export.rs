@@ -37,7 +37,7 @@ pub struct Export {
     /// level are inputs, and the file is one step of a sampler.
     #[arg(long)]
     direct: bool,
-    /// Print one JSON object instead of a table.
+    /// Print one JSON object. Default: a table.
     #[arg(long)]
     json: bool,
 }

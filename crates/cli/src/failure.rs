@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_said_once() {
+    fn causes_are_printed_once() {
         let disk = || std::io::Error::other("the disk is full");
         let error = anyhow::Error::from(Part(disk())).context("a.tif");
         assert_eq!(worded(&error), "a.tif: part 1 of 2: the disk is full");

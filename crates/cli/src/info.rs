@@ -149,14 +149,22 @@ fn print(image: &Image, statistics: Option<Statistics>, out: &mut impl Write) ->
             dim.step.map(|step| format!("{} {step} {unit}", dim.axis.letter()))
         })
         .collect();
-    line("step", if steps.is_empty() { "not given".to_string() } else { steps.join(", ") })?;
+    line("pixel size", if steps.is_empty() { "not given".to_string() } else { steps.join(", ") })?;
     let names: Vec<&str> = d.channels.iter().filter_map(|c| c.name.as_deref()).collect();
     if !names.is_empty() {
         line("channels", names.join(", "))?;
     }
     if let Some(r) = d.rescale {
         let blank = r.blank.map_or(String::new(), |b| format!(", {b} means no value"));
-        line("meant", format!("{} x stored + {}{blank}", r.slope, r.intercept))?;
+        line(
+            "value",
+            format!(
+                "{} x stored {} {}{blank}",
+                r.slope,
+                if r.intercept < 0.0 { '-' } else { '+' },
+                r.intercept.abs()
+            ),
+        )?;
     }
     if d.levels.len() > 1 {
         line("levels", d.levels.iter().map(|l| clearshot_image::lengths(l)).collect::<Vec<_>>().join(", "))?;

@@ -14,30 +14,27 @@ pub fn listen() {
         use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
         let mut signals = match signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP]) {
             Ok(signals) => signals,
-            Err(e) => return eprintln!("clearshot: Ctrl-C may leave half-written files behind: {e}"),
+            Err(e) => return eprintln!("clearshot: Ctrl-C may leave incomplete files behind: {e}"),
         };
         std::thread::spawn(move || {
             for signal in signals.forever() {
                 if let Some((flag, says)) = FINISHING.get()
                     && !flag.swap(true, Ordering::SeqCst)
                 {
-                    eprintln!("\n{says}; once more to stop at once");
+                    eprintln!("\n{says}; press Ctrl-C again to stop at once");
                     continue;
                 }
                 ENDING.store(true, Ordering::SeqCst);
                 let unfinished = clearshot_image::discard_unfinished();
                 let left = match FINISHING.get() {
                     Some(_) => {
-                        "a checkpoint that was being written is none, those before are whole".to_string()
+                        "a checkpoint that was being written is lost, earlier ones are complete".to_string()
                     }
-                    None if unfinished.is_empty() => "nothing half written is left".to_string(),
+                    None if unfinished.is_empty() => "no incomplete file is left".to_string(),
                     None => {
                         let places: Vec<String> =
                             unfinished.iter().map(|p| p.display().to_string()).collect();
-                        format!(
-                            "what lies at {} is no image yet, and the same command finishes it",
-                            places.join(", ")
-                        )
+                        format!("{} is incomplete, and the same command completes it", places.join(", "))
                     }
                 };
                 eprintln!("\nclearshot: interrupted; {left}");
@@ -48,7 +45,7 @@ pub fn listen() {
 }
 
 /// A flag that the first signal sets, for work that comes to an end by itself; the second ends the program. What the
-/// first says is that of whoever asked first.
+/// first prints is that of the first caller.
 pub fn finishing(says: &'static str) -> Arc<AtomicBool> {
     Arc::clone(&FINISHING.get_or_init(|| (Arc::default(), says)).0)
 }

@@ -86,8 +86,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Run a demonstration, in under three minutes: restore a real image and generated scenes with the default model and with classical methods,
-    /// train briefly, and write pictures and a report.
+    /// Run a demonstration (under three minutes): restore, compare methods, train briefly, and
+    /// write pictures and a report.
     Demo(demo::Demo),
     /// Restore image files with a trained model.
     #[command(after_help = RESTORE_EXAMPLES)]
@@ -100,8 +100,8 @@ enum Verb {
     Camera(Box<camera::Camera>),
     /// Average an image of beads into a point-spread function.
     Psf(psf::Psf),
-    /// Segment images with a model of `train experiment=segmentation` or `experiment=instances`, enlarge them with one of `experiment=superres`, or
-    /// run another model (an ONNX file or a BioImage Model Zoo package) on images or tensors.
+    /// Segment or enlarge images with a trained model, or run an ONNX
+    /// file or a BioImage Model Zoo package.
     Predict(predict::Predict),
     /// Print what image files contain: axes, sizes, units, type, statistics, provenance.
     Info(info::Info),
@@ -114,29 +114,29 @@ enum Verb {
     Compare(compare::Compare),
     /// Evaluate a method: scenes x light levels x metrics, next to the raw input and BM3D.
     Eval(eval::Eval),
-    /// Check that a new model may replace an old one: no metric may be below 95 % of the old one's.
+    /// Check that a new model may replace an old one: no metric below 95 % of the old one's.
     Validate(validate::Validate),
     /// Train a model from a configuration, or resume a run.
     #[command(after_help = TRAIN_EXAMPLES)]
     Train(train::Train),
-    /// Fine-tune the default model on your own noisy images, and keep the result if its estimated gain is clear (experimental).
+    /// Fine-tune the default model on your own noisy images (experimental).
     Adapt(adapt::Adapt),
-    /// Calibrate the uncertainty of a model on scenes like its training images, so that 90 % intervals contain the truth 90 % of the time.
+    /// Calibrate the uncertainty of a model, so that 90 % intervals contain the truth 90 % of the time.
     Calibrate(calibrate::Calibrate),
-    /// Make a model's convolutions multiply in 8 bits: a smaller file, and faster on CPUs with VNNI; refused where it costs accuracy.
+    /// Quantize the convolutions of a model to 8 bits: smaller, and faster on CPUs with VNNI.
     Quantize(quantize::Quantize),
-    /// Write a model as an ONNX file or a BioImage Model Zoo package, for Fiji, napari, ONNX Runtime and other programs.
+    /// Write a model as an ONNX file or a BioImage Model Zoo package, for other programs.
     Export(export::Export),
     /// Run the test that comes with a BioImage Model Zoo package, and nothing else.
     Check(check::Check),
-    /// Serve a page for the browser, and an HTTP interface, to view images, restore them and follow training runs; reachable from this machine only,
-    /// by default.
+    /// Serve a page for the browser and an HTTP interface; by default for this machine
+    /// only.
     Serve(serve::Serve),
-    /// Generate scenes from a seed, and simulated images of them by a camera or a CT or MR scanner.
+    /// Generate scenes, and simulated images of them by a camera or a CT or MR scanner.
     Synth(Box<synth::Synth>),
     /// Reconstruct slices from the projections of a CT scanner by filtered backprojection.
     Reconstruct(reconstruct::Reconstruct),
-    /// List the files of a data set with their fingerprints in a file, or check files against such a list.
+    /// List the files of a data set with their fingerprints, or check files against such a list.
     Manifest(manifest::Manifest),
     /// Print the resolved configuration of a training run, and where each value was set.
     Config(config::Config),
@@ -144,13 +144,13 @@ enum Verb {
     Doctor(doctor::Doctor),
     /// List the devices that this machine can compute on.
     Devices(devices::Devices),
-    /// Predict the memory and operations of running or training a network before it runs, or the number of jobs for a set of files.
+    /// Predict memory and operations of a network, or the number of jobs for a set of files.
     Plan(plan::PlanArgs),
-    /// Find the fastest settings for a training run and for restoring on this machine by measuring, and write them for `train` and `restore`.
+    /// Find the fastest settings for training and restoring on this machine by measuring.
     Tune(tune::Tune),
     /// Time a network, as inference or as training iterations.
     Bench(bench::Bench),
-    /// Show where time and memory go: in a network node by node, in a training run (`profile train`), or in restoring (`profile restore`).
+    /// Show where time and memory go: in a network, in training (`profile train`) or in restoring (`profile restore`).
     Profile(profile::Profile),
     /// Print a network's graph or plan.
     Dump(dump::Dump),

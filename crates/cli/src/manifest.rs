@@ -13,30 +13,30 @@ const NAMED: usize = 5;
 
 #[derive(Args)]
 pub struct Manifest {
-    /// Folders or glob patterns of images, or of the inputs of pairs. Of several, each is a domain of its own, called as its
-    /// folder is.
+    /// List these folders or glob patterns of images, or of the inputs of pairs. If there are several, each is a domain with the name of
+    /// its folder.
     #[arg(required_unless_present = "check")]
     inputs: Vec<String>,
-    /// The targets of pairs: as many folders or patterns as there are inputs. A target has the name of its input.
+    /// Add these targets of pairs: one folder or pattern for each input. A target has the same file name as its input. Default: no targets.
     #[arg(long, num_args = 1..)]
     targets: Vec<String>,
-    /// Masks: as many folders or patterns as there are inputs. A mask has the name of its input, and marks pixels that hold no
-    /// measurement; not every input needs one.
+    /// Add these masks: one folder or pattern for each input. A mask has the same file name as its input, and marks invalid pixels; not
+    /// every input needs one. Default: no masks.
     #[arg(long, num_args = 1..)]
     masks: Vec<String>,
-    /// What the domains are called, where that is not what their folders are called.
+    /// Set the names of the domains, one for each input. Default: the names of the folders.
     #[arg(long, num_args = 1..)]
     domains: Vec<String>,
-    /// The manifest to write. Files below its folder are named from there, so that both can be moved together.
+    /// Write the manifest to this file. Files below its folder are listed with relative paths, so that both can be moved together.
     #[arg(long, short, alias = "output", required_unless_present = "check")]
     out: Option<PathBuf>,
-    /// A manifest whose files are compared with what it says; the exit status is 1 if one is missing or has changed.
+    /// Check the files of this manifest; the exit status is 1 if one is missing or has changed.
     #[arg(long, conflicts_with_all = ["inputs", "targets", "masks", "domains", "out", "force"])]
     check: Option<PathBuf>,
-    /// Replace a manifest that is there already.
+    /// Replace an existing manifest. Default: an existing file is an error.
     #[arg(long)]
     force: bool,
-    /// One JSON object in place of words.
+    /// Print one JSON object. Default: text.
     #[arg(long)]
     json: bool,
 }
@@ -46,7 +46,7 @@ impl Manifest {
         match (&self.check, &self.out) {
             (Some(path), _) => self.check(path),
             (None, Some(out)) => self.write(out),
-            (None, None) => bail!("--out: where the manifest should be written to"),
+            (None, None) => bail!("--out: missing; name the manifest to write, or check one with --check"),
         }
     }
 
@@ -55,12 +55,12 @@ impl Manifest {
             [("--targets", &self.targets), ("--masks", &self.masks), ("--domains", &self.domains)]
         {
             if !given.is_empty() && given.len() != self.inputs.len() {
-                bail!("{flag}: {} for {} inputs; there is one for each", given.len(), self.inputs.len());
+                bail!("{flag}: {} given for {} inputs; give one for each", given.len(), self.inputs.len());
             }
         }
         if clearshot_image::address::is_address(out) {
             bail!(
-                "{}: a manifest is a file of this machine; the images that it names may lie at addresses",
+                "{}: a manifest must be a local file; the images that it lists may be at addresses",
                 out.display()
             );
         }
@@ -137,7 +137,7 @@ impl Manifest {
                 writeln!(stdout, "{}: {}", file.display(), what.word())?;
             }
             let same = count - altered.len();
-            writeln!(stdout, "{}: {same} of {count} files are what it says", path.display())?;
+            writeln!(stdout, "{}: {same} of {count} files match", path.display())?;
         }
         match bad {
             0 => Ok(()),

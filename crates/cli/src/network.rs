@@ -23,35 +23,35 @@ const SEED: u64 = 0;
 
 #[derive(Args, Clone)]
 pub struct NetworkArgs {
-    /// A network by name: heads8, base, small or tiny of the benchmarks, or condition, rosinality, ddpmpp,
+    /// Use this network: heads8, base, small or tiny of the benchmarks, or condition, rosinality, ddpmpp,
     /// ncsnpp, adm, dynunet2d, dynunet3d, multiscale, growing, local.
     #[arg(long, default_value = "small", conflicts_with = "config")]
     net: String,
-    /// A config.json instead, of the architecture that its _class_name says (none: UNet2DModel).
+    /// Use the network of this config.json, whose architecture is its _class_name (UNet2DModel if it has none). Default: --net.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Take the network of an ONNX file instead; sizes that the file leaves open are those of --batch and --size. Default: --net.
+    /// Use the network of this ONNX file; sizes that the file leaves open are those of --batch and --size. Default: --net.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["net", "config", "train"])]
     onnx: Option<PathBuf>,
-    /// Compute so many images at once; `bench` takes several numbers, as 1,2,4,8.
+    /// Compute this many images at once; `bench` accepts several numbers, as in 1,2,4,8.
     #[arg(long, default_value = "1", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     batch: Vec<u32>,
-    /// Pixels along each side.
+    /// Set the side length of images in pixels.
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     size: u32,
-    /// A whole training iteration: forward, loss, backward, AdamW.
+    /// Compute a whole training iteration: forward, loss, backward, AdamW. Default: inference.
     #[arg(long)]
     pub train: bool,
-    /// In training, average gradients over NCCL as several ranks do, on one: `bench` measures it beside no exchange. Default: no exchange.
+    /// In training, average gradients over NCCL as several ranks do, but with a single rank: `bench` compares it with no exchange. Default: no exchange.
     #[arg(long, requires = "train")]
     pub nccl: bool,
-    /// The most memory that may be used, for example 4GiB; what does not fit is recomputed.
+    /// Limit memory, for example to 4GiB; what does not fit is recomputed. Default: no limit.
     #[arg(long, value_parser = bytes::parse, value_name = "BYTES")]
     pub budget: Option<usize>,
-    /// Run every operation by itself, as the graph was built.
+    /// Run every operation separately, as the graph was built. Default: passes optimise the graph.
     #[arg(long)]
     no_passes: bool,
-    /// Multiply in 8 bits where `quantize` would, with made-up ranges: for times, not for results.
+    /// Multiply in 8 bits where `quantize` would, with arbitrary ranges: for timing only. Default: off.
     #[arg(long, conflicts_with_all = ["onnx", "train"])]
     int8: bool,
     #[command(flatten)]
@@ -135,7 +135,7 @@ impl NetworkArgs {
         let Some(path) = &self.config else {
             let Some(model) = named::named(&self.net) else {
                 let known: Vec<&str> = named::names().collect();
-                bail!("there is no network `{}`; there are {}, or give --config", self.net, known.join(", "));
+                bail!("unknown network `{}`; choose one of {}, or give --config", self.net, known.join(", "));
             };
             return Ok((self.net.clone(), model));
         };
@@ -174,7 +174,7 @@ impl NetworkArgs {
     /// The network compiled for the device.
     ///
     /// # Errors
-    /// If it cannot be; where there is no room for it, with the batch that there is room for.
+    /// If it is impossible; if it does not fit in memory, with a batch that does.
     pub fn compile(&self, network: &Network, device: &Device) -> Result<Session> {
         let options = self.options();
         let mut session = match clearshot_runtime::compile(network.graph.clone(), device, &options) {

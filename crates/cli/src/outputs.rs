@@ -8,13 +8,13 @@ use clap::Args;
 use clearshot::{FileStanding, SharedRun};
 use clearshot_image::address::is_address;
 use clearshot_image::dataset::list::{files, stem};
-use clearshot_image::format::{has_known_extension, refuse_output};
+use clearshot_image::format::{WRITTEN, has_known_extension, refuse_output};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, is_separator};
 
-/// Endings of pictures that cannot be written here; a folder of such a name is nobody's wish.
+/// Extensions of image files that are not written; a folder with such a name would be a mistake.
 const NOT_WRITTEN: [&str; 12] =
     ["jpg", "jpeg", "bmp", "gif", "webp", "heic", "czi", "nd2", "lif", "mrc", "h5", "pdf"];
 
@@ -39,32 +39,49 @@ impl Paths {
         match (&self.output, self.files.split_last()) {
             (Some(output), _) => Ok((&self.files, output)),
             (None, Some((output, inputs))) if !inputs.is_empty() => Ok((inputs, Path::new(output))),
-            _ => bail!("no output is named: give IN... OUT, or IN... --output OUT"),
+            _ => bail!("no output is given; write IN... OUT, or IN... --output OUT"),
         }
     }
 }
 
-/// Whether the output is one file, by its ending. The folder that it goes into, or that the files go into, is made; at an
-/// address there is nothing to make.
-pub fn prepared(output: &Path) -> Result<bool> {
+/// Whether the output of so many inputs is one file, by its extension. Nothing is made.
+///
+/// # Errors
+/// If several inputs would be written to one file, or the name has an extension of a format that is not written. A single
+/// input goes into a folder with such a name only if the folder exists or the name ends in a slash.
+pub fn is_one_file(output: &Path, inputs: usize) -> Result<bool> {
     let named = has_known_extension(output);
-    if !output.is_dir()
-        && let Some(ending) = not_written(output)
-    {
+    if named && inputs > 1 {
+        bail!("{}: a single file, for {inputs} images; name a folder", output.display());
+    }
+    if output.is_dir() || is_address(output) {
+        return Ok(named);
+    }
+    let ending = output.extension().unwrap_or_default().to_string_lossy();
+    if let Some(ending) = not_written(output) {
+        bail!("{}: .{ending} files are not written here; write {WRITTEN}", output.display());
+    }
+    let is_folder =
+        named || ending.is_empty() || inputs != 1 || output.to_string_lossy().ends_with(is_separator);
+    if !is_folder {
         bail!(
-            "{}: .{ending} files are not written here; write .tif, .png, .ome.zarr, .nii.gz, .fits or .npy",
+            "{0}: .{ending} is not the extension of a format that is written; write {WRITTEN}, or {0}/ for a folder",
             output.display()
         );
     }
+    Ok(named)
+}
+
+/// Makes the folder that an output goes into, or that several go into; at an address there is nothing to make.
+pub fn prepare(output: &Path) -> Result<()> {
     if is_address(output) {
-        refuse_output(output)?;
-        return Ok(named);
+        return Ok(refuse_output(output)?);
     }
-    let folder = if named { output.parent() } else { Some(output) };
+    let folder = if has_known_extension(output) { output.parent() } else { Some(output) };
     if let Some(folder) = folder.filter(|f| !f.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     }
-    Ok(named)
+    Ok(())
 }
 
 /// The ending of a file of that name, where such files are not written.
@@ -101,11 +118,8 @@ pub fn pairs(sources: &[String], output: &Path, to: Option<&str>) -> Result<Vec<
     for source in sources {
         inputs.extend(listed(source)?);
     }
-    let named = has_known_extension(output);
-    if named && inputs.len() > 1 {
-        bail!("{} files into the one file {}: name a folder", inputs.len(), output.display());
-    }
-    prepared(output)?;
+    let named = is_one_file(output, inputs.len())?;
+    prepare(output)?;
     if named && to.is_none() {
         return Ok(inputs.into_iter().map(|input| (input, output.to_path_buf())).collect());
     }
@@ -147,7 +161,7 @@ pub struct Walk<'a> {
     pub replace: bool,
     /// Print JSON lines.
     pub json: bool,
-    /// What is said of files that were not.
+    /// The verb for the summary of failed files.
     pub done: &'a str,
 }
 

@@ -24,7 +24,7 @@ pub struct Jobs {
     from: Option<&'static str>,
 }
 
-/// A part as it is written, by the scheduler's variables where it says `auto`; which variable that was is printed.
+/// Parses a part; `auto` reads the variables of the scheduler, and the variable used is printed.
 ///
 /// # Errors
 /// If it is not one.
@@ -119,10 +119,10 @@ impl Jobs {
                 };
                 let text = match unfinished.is_empty() {
                     true => {
-                        format!("all {count} parts of {what} came to their end; checking them")
+                        format!("all {count} parts of {what} are finished; checking them")
                     }
                     false => format!(
-                        "{} of {count} parts did not come to their end ({}); what is missing of {what} is done here",
+                        "{} of {count} parts are not finished ({}); what is missing of {what} is done here",
                         unfinished.len(),
                         some_of(&unfinished)
                     ),

@@ -16,10 +16,10 @@ pub struct PlanArgs {
     jobs: JobArgs,
     #[command(flatten)]
     network: NetworkArgs,
-    /// How many of the largest buffers to list.
+    /// List this many of the largest buffers.
     #[arg(long, default_value_t = 8)]
     buffers: usize,
-    /// One JSON line.
+    /// Print one line of JSON. Default: text.
     #[arg(long)]
     json: bool,
 }
@@ -83,11 +83,16 @@ impl PlanArgs {
         }
         if plan.on_host > 0 {
             let bytes = plan.on_host;
-            writeln!(out, "  {:<27} {:>12}  {bytes} bytes", "kept by the host, besides", human(bytes))?;
+            writeln!(out, "  {:<27} {:>12}  {bytes} bytes", "kept on the host, in addition", human(bytes))?;
         }
         writeln!(out, "  {:<27} {:>12.3} GFLOP", "operations", flops as f64 * 1e-9)?;
         if recomputed > 0 {
-            writeln!(out, "  {:<27} {:>12.3} GFLOP", "of recomputation, besides", recomputed as f64 * 1e-9)?;
+            writeln!(
+                out,
+                "  {:<27} {:>12.3} GFLOP",
+                "of recomputation, in addition",
+                recomputed as f64 * 1e-9
+            )?;
         }
         writeln!(out, "  {:<27} {:>12}", "nodes", plan.graph.nodes.len())?;
         writeln!(out, "  {:<27} {:>12.2} s", "planned in", seconds)?;

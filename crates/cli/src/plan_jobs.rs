@@ -22,13 +22,13 @@ pub struct JobArgs {
     /// Propose a number of jobs (auto) for the images: the N of `restore --part I/N`. One of the files is restored for its time.
     #[arg(long, value_name = "auto", requires = "images", value_parser = ["auto"])]
     part: Option<String>,
-    /// Aim at jobs that take no longer than this.
+    /// Aim at jobs that take no longer than this many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u32).range(1..))]
     part_seconds: u32,
-    /// Restore with this model. Default: the one that comes with the program.
+    /// Restore with this model. Default: the built-in model.
     #[arg(long, value_name = "MODEL", requires = "images")]
     model: Option<PathBuf>,
-    /// Draw so many posterior samples of each image. Default: none.
+    /// Draw this many posterior samples of each image. Default: none.
     #[arg(long, default_value_t = 0, requires = "images", hide_default_value = true)]
     samples: usize,
 }
@@ -83,7 +83,7 @@ impl JobArgs {
 
     fn in_words(&self, plan: &JobPlan, device: Device) -> String {
         let mut text = format!(
-            "{} files, {:.1} megapixels, on {device}\n  {:<22} {:.3} s a megapixel, {} before the first ({})\n",
+            "{} files, {:.1} megapixels, on {device}\n  {:<22} {:.3} s per megapixel, {} before the first ({})\n",
             plan.files,
             1e-6 * plan.pixels as f64,
             "time, measured",
@@ -101,7 +101,7 @@ impl JobArgs {
             duration(plan.longest_seconds)
         );
         if plan.longest_seconds > f64::from(self.part_seconds) {
-            let why = "a file is not cut between jobs, and one file takes longer by itself";
+            let why = "one file alone takes longer, and files are not divided between jobs";
             text += &format!("that is longer than {} s: {why}\n", self.part_seconds);
         }
         for (path, why) in &plan.unreadable {

@@ -24,8 +24,8 @@ pub struct Predict {
     /// Without --model, the first is the model.
     #[arg(required = true, value_name = "IMAGES")]
     inputs: Vec<String>,
-    /// Run this model: a file NAME.clearshot, a folder or checkpoint, an ONNX file, a BioImage Model Zoo package as folder or zip, or `default`, the built-in
-    /// model.
+    /// Run this model: a file NAME.clearshot, a folder or checkpoint (of `train experiment=segmentation`, `instances` or `superres`, for example),
+    /// an ONNX file, a BioImage Model Zoo package as folder or zip, or `default`, the built-in model.
     #[arg(long, short)]
     model: Option<PathBuf>,
     /// Write to this file, whose extension sets the format; for several images, to this folder; tensors to a safetensors file. NAME.csv is a table of
@@ -69,9 +69,7 @@ impl Predict {
         let (model, inputs) = match (&self.model, &self.inputs[..]) {
             (Some(model), inputs) => (model.clone(), inputs),
             (None, [model, inputs @ ..]) if !inputs.is_empty() => (PathBuf::from(model), inputs),
-            _ => bail!(
-                "which model is not said: give --model M, as in `clearshot predict IMAGES -o OUT --model M`"
-            ),
+            _ => bail!("no model is given: use --model M, as in `clearshot predict IMAGES -o OUT --model M`"),
         };
         let device = self.compute.device()?;
         if self.out.extension().is_some_and(|ending| ending == "csv") {

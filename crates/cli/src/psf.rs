@@ -16,7 +16,7 @@ pub struct Psf {
     /// images.
     #[arg(short, long, alias = "out", value_name = "OUT")]
     output: PathBuf,
-    /// Use this many pixels on every side of a bead's brightest pixel.
+    /// Use this many pixels on each side of a bead's brightest pixel.
     #[arg(long, default_value_t = 8, value_name = "PIXELS")]
     radius: usize,
     /// Use beads of at least this height above the background, relative to the brightest pixel.

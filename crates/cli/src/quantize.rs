@@ -29,50 +29,50 @@ enum RangeName {
 
 #[derive(Args)]
 pub struct Quantize {
-    /// Take this model: a file NAME.clearshot, a folder, or default, the one that comes with the program.
+    /// Quantize this model: a file NAME.clearshot, a folder, or `default`, the built-in model.
     model: PathBuf,
     /// Write the model here.
     #[arg(short, long, alias = "out", value_name = "FILE")]
     output: PathBuf,
-    /// Find ranges of activations now (static), or in every run of each image (dynamic: slower, and tiles are blended); or find them now
-    /// and train the weights on with them, by the loss that the model was trained by (qat).
+    /// Determine the ranges of activations once (static), for each image in every run (dynamic: slower, and tiles are blended), or once and
+    /// then train the weights further with them, with the loss of the model's training (qat).
     #[arg(long, value_enum, default_value = "static")]
     mode: ModeName,
-    /// Calibrate on these noisy images: files, a folder or a pattern, as data.inputs of a training has them. Default: scenes like
-    /// those that the model was trained on.
+    /// Calibrate on these noisy images: files, a folder or a pattern. Default: scenes like those
+    /// of the model's training.
     #[arg(long, value_name = "IMAGES")]
     calibration: Option<String>,
-    /// Calibrate on so many crops, and score as many others; where there are scenes, twice as many, half of them seen clearly.
+    /// Calibrate on this many crops, and score as many others; with scenes twice as many, half of them almost without noise.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(4..=4096))]
     samples: u16,
-    /// Choose ranges by the least error of rounding, or by a percentile of the values.
+    /// Choose ranges by the smallest rounding error, or by a percentile of the values.
     #[arg(long, value_enum, default_value = "error")]
     ranges: RangeName,
-    /// Set the percentile that ranges reach to.
+    /// Set the percentile at which ranges end, with --ranges percentile.
     #[arg(long, default_value_t = 99.99, value_parser = percentile)]
     percentile: f64,
-    /// Train for so many iterations with --mode qat.
+    /// Train for this many iterations with --mode qat.
     #[arg(long, value_name = "N", default_value_t = Tuning::default().iterations as u32, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     qat_iterations: u32,
-    /// Set the crops of an iteration of --mode qat.
+    /// Set the batch size of --mode qat, in crops.
     #[arg(long, value_name = "N", default_value_t = Tuning::default().batch as u16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     qat_batch: u16,
-    /// Set the learning rate that --mode qat begins with.
+    /// Set the initial learning rate of --mode qat.
     #[arg(long, value_name = "RATE", default_value_t = Tuning::default().rate)]
     qat_rate: f64,
-    /// Refuse a model whose PSNR against the truth falls by more in the mean, in dB.
+    /// Refuse a model whose mean PSNR against the truth falls by more than this, in dB.
     #[arg(long, default_value_t = Limits::default().loss)]
     loss: f64,
-    /// Refuse a model whose PSNR against the truth falls by more on any image, in dB.
+    /// Refuse a model whose PSNR against the truth falls by more than this on any image, in dB.
     #[arg(long, default_value_t = Limits::default().worst)]
     worst_loss: f64,
-    /// Write the model even where it fails.
+    /// Write the model even if it is refused.
     #[arg(long)]
     force: bool,
-    /// Set the threads of the CPU. Default: as many as the machine runs at once.
+    /// Use this many CPU threads. Default: one for each core.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Print one JSON object instead of tables.
+    /// Print one JSON object. Default: tables.
     #[arg(long)]
     json: bool,
 }
@@ -96,7 +96,7 @@ impl Quantize {
         // What takes minutes is not begun where its result could not be kept.
         let aside = self.output.with_extension(format!("{}.part", std::process::id()));
         let kept = std::fs::File::create_new(&aside).and_then(|_| std::fs::remove_file(&aside));
-        kept.with_context(|| format!("{}: nothing can be written there", self.output.display()))?;
+        kept.with_context(|| format!("{}: cannot be written", self.output.display()))?;
         let config = data_of(&model)?;
         let scenes = Data::new(&config)?;
         let mut of_files = config.clone();
@@ -152,7 +152,7 @@ impl Quantize {
         self.say(&outcome, &missed, before)?;
         if !written {
             bail!(
-                "{} was not written: {}; take --mode qat or static, more --samples, images like yours by --calibration, or --force",
+                "{} was not written: {}; try --mode qat or static, more --samples, images like yours with --calibration, or --force",
                 self.output.display(),
                 missed.join("; ")
             );
@@ -195,8 +195,8 @@ impl Quantize {
             println!("worst image ({}): {wide:.3} dB in fp32, {narrow:.3} dB in 8 bits", worst.name);
         }
         if let Some(size) = bytes(&self.output) {
-            let share =
-                before.map_or(String::new(), |b| format!(", {:.3} of the model's", size as f64 / b as f64));
+            let share = before
+                .map_or(String::new(), |b| format!(", {:.3} of the original size", size as f64 / b as f64));
             println!("{}: {:.2} MB{share}", self.output.display(), size as f64 / 1e6);
         }
         Ok(())

@@ -34,10 +34,10 @@ pub fn told(error: anyhow::Error) -> Result<u8> {
 pub fn start(devices: usize) -> Result<u8> {
     let mpiexec = mpiexec()?;
     let mut command = Command::new(&mpiexec);
-    let keeper = Keeper::start().context("no port of this machine to hear of the ranks by")?;
+    let keeper = Keeper::start().context("no free port on this machine for messages of the ranks")?;
     let (name, value) = keeper.variable();
     command.env(name, value);
-    let own = std::env::current_exe().context("this program's own file is not to be found")?;
+    let own = std::env::current_exe().context("the executable of this program was not found")?;
     command.arg("-n").arg(devices.to_string()).arg(own).args(std::env::args_os().skip(1));
     // Ctrl-C reaches the ranks, which write a checkpoint; this process waits for them.
     crate::interrupt::finishing("the ranks finish their iteration and write a checkpoint");
@@ -46,7 +46,7 @@ pub fn start(devices: usize) -> Result<u8> {
         return Ok(crate::SUCCESS);
     }
     if let Some(fault) = keeper.fault() {
-        eprintln!("clearshot: {fault}; the checkpoints that were complete are whole; resume with --resume");
+        eprintln!("clearshot: {fault}; complete checkpoints are intact; resume with --resume");
     }
     Ok(status
         .code()

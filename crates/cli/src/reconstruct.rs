@@ -19,22 +19,22 @@ pub struct Reconstruct {
     /// Read projections from this file: a row for each angle, a column for each pixel of the detector's line, and a plane for each slice.
     #[arg(value_name = "PROJECTIONS")]
     projections: PathBuf,
-    /// Write slices to this file, as 32-bit floats: the attenuation (minus the logarithm of the light that is left) in each pixel.
+    /// Write slices to this file, as 32-bit floats: the attenuation (minus the logarithm of the transmitted light) in each pixel.
     #[arg(short, long, alias = "out", value_name = "OUT")]
     output: PathBuf,
-    /// Average the rows of this file for what the detector sees without an object. Default: the projections are line integrals already.
+    /// Read flat fields, taken without an object, from this file and average its rows. Default: the projections are line integrals already.
     #[arg(long, value_name = "FILE")]
     flats: Option<PathBuf>,
-    /// Average the rows of this file for what the detector shows without light. Default: zero.
+    /// Read dark fields, taken without light, from this file and average its rows. Default: zero.
     #[arg(long, value_name = "FILE", requires = "flats")]
     darks: Option<PathBuf>,
-    /// Read angles in degrees from this text file, one a line. Default: evenly over half a turn.
+    /// Read angles in degrees from this text file, one per line. Default: evenly over half a turn.
     #[arg(long, value_name = "FILE")]
     angles: Option<PathBuf>,
     /// Set the column of the projections on which the axis of rotation falls, counted from 0; it may lie between two. Default: found from the projections.
     #[arg(long, value_name = "COLUMN", allow_negative_numbers = true)]
     centre: Option<f64>,
-    /// Use every Nth angle only, beginning with the first. Default: 1, all angles.
+    /// Use only every Nth angle, starting with the first. Default: 1, all angles.
     #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..))]
     every: u32,
     /// Average N neighbouring columns of the projections: slices have N times fewer pixels along each axis. Default: 1, no averaging.
@@ -97,7 +97,7 @@ impl Rows {
         if let Some(i) = values.iter().position(|v| !v.is_finite()) {
             let (row, column) = (i / self.places, i % self.places);
             bail!(
-                "{}: {} in plane {plane}, row {row}, column {column}; projections are finite numbers",
+                "{}: {} in plane {plane}, row {row}, column {column}; projections must be finite numbers",
                 self.path.display(),
                 values[i]
             );
@@ -251,7 +251,7 @@ impl Reconstruct {
         let (path, places, bin) = (self.projections.display(), all.places, self.bin as usize);
         if places < FEWEST_PLACES {
             bail!(
-                "{path}: {places} columns; {FEWEST_PLACES} are needed at least: a column for each pixel of the detector, along X"
+                "{path}: {places} columns; at least {FEWEST_PLACES} are needed: a column for each pixel of the detector, along X"
             );
         }
         let side = places / bin;
@@ -278,7 +278,7 @@ impl Reconstruct {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
         let number = |line: &str| {
             line.parse::<f64>().ok().filter(|a| a.is_finite()).with_context(|| {
-                format!("{}: '{line}' is not an angle in degrees, one a line", path.display())
+                format!("{}: '{line}' is not an angle in degrees; write one angle per line", path.display())
             })
         };
         let angles: Vec<f64> = text.split_whitespace().map(number).collect::<Result<_>>()?;

@@ -10,7 +10,7 @@ use crate::camera::KnownCameraArgs;
 use crate::conditions::ConditionArgs;
 use crate::electrons::{self, Background};
 use crate::failure::worded;
-use crate::outputs::{listed, prepared, result_in};
+use crate::outputs::{is_one_file, listed, prepare, result_in};
 use crate::part::PartArgs;
 use crate::training::Trainer;
 use crate::validity::ValidityArgs;
@@ -216,7 +216,7 @@ fn tile(text: &str) -> Result<Tile, String> {
 /// An input and why it was not restored.
 type Failure = (String, String);
 
-/// What became of an input. Errors of files begin with the file's name; it is said once.
+/// The result for an input. Errors of files begin with the file's name, which is printed once.
 fn failure(input: String, error: &anyhow::Error) -> Failure {
     let why = worded(error);
     let why = why.strip_prefix(&format!("{input}: ")).unwrap_or(&why).to_string();
@@ -250,16 +250,13 @@ impl Restore {
         let level = self.background.as_ref().and_then(Background::level);
         let camera = KnownCamera { background: level.or(camera.background), ..camera };
         let (inputs, mut failed) = self.inputs()?;
-        let named = clearshot_image::format::has_known_extension(&self.output);
-        if named && inputs.len() > 1 {
-            bail!("{} files into the one file {}: name a folder", inputs.len(), self.output.display());
-        }
+        let named = is_one_file(&self.output, inputs.len())?;
         self.part.refuse("--adapt", self.adapt.is_some())?;
         self.part.refuse("--trace", self.trace.is_some())?;
         let mut voice = Voice::new(Style::Restored, self.json, self.quiet);
         let settings = self.settings(camera)?;
         let restorer = self.restorer(&inputs, &camera, &voice)?;
-        prepared(&self.output)?;
+        prepare(&self.output)?;
         restorer.check(&settings)?;
         voice.report = self.report.as_deref().map(|path| Report::new(path, self.force)).transpose()?;
         voice.trace = self.trace.as_deref().map(|path| Trace::new(path, self.force)).transpose()?;
@@ -284,7 +281,10 @@ impl Restore {
             voice.begin(format!("{}/{total} {name}", at + 1), input);
             let mut turn = || -> Result<bool> {
                 if doubled[number] {
-                    bail!("another input has become {}", output.display());
+                    bail!(
+                        "another input is written to {} already; name a folder, or rename one of the inputs",
+                        output.display()
+                    );
                 }
                 let standing = jobs.begin(number, self.force)?;
                 if let FileStanding::Done(section) = &standing {

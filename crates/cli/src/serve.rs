@@ -16,31 +16,31 @@ pub struct Serve {
     /// Listen on this address and port; one that other machines can reach needs a token, and one is made and printed if none is given.
     #[arg(long, default_value = "127.0.0.1:8460", value_name = "ADDRESS:PORT")]
     address: SocketAddr,
-    /// Ask for this token, of 16 characters at least; other users of this machine can see it in the list of processes. Default: none on this machine.
+    /// Require this token, of at least 16 characters; other users of this machine can see it in the list of processes. Default: no token for connections from this machine.
     #[arg(long, value_name = "TOKEN", conflicts_with = "token_file")]
     token: Option<String>,
-    /// Ask for the token that is the first line of this file. Default: none on this machine.
+    /// Require the token in the first line of this file. Default: no token for connections from this machine.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Answer to this name too, where the server is not called by an address or as localhost; may be repeated. Default: none.
+    /// Answer to this host name too, in addition to addresses and localhost; may be given several times. Default: none.
     #[arg(long, value_name = "NAME")]
     host: Vec<String>,
-    /// Speak TLS (https) with this chain of certificates in PEM. Default: http.
+    /// Use TLS (https) with this certificate chain in PEM format. Default: http.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// Speak TLS with this private key in PEM. Default: http.
+    /// Use TLS with this private key in PEM format. Default: http.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Keep uploads, jobs and results in this folder; jobs that wait there go on.
+    /// Keep uploads, jobs and results in this folder; jobs that are waiting there continue.
     #[arg(long, default_value = "clearshot-serve", value_name = "FOLDER")]
     state: PathBuf,
     /// Refuse uploads that are larger.
     #[arg(long, default_value = "4GiB", value_parser = bytes::parse, value_name = "BYTES")]
     max_upload: usize,
-    /// Refuse uploads and jobs when uploads and results take this much.
+    /// Refuse uploads and jobs when uploads and results take more than this.
     #[arg(long, default_value = "32GiB", value_parser = bytes::parse, value_name = "BYTES")]
     max_state: usize,
-    /// Refuse jobs when so many wait.
+    /// Refuse jobs when this many are waiting.
     #[arg(long, default_value_t = 100, value_name = "N")]
     max_queue: usize,
     /// Restore by this model, as `restore --model`. Default: the built-in model.
@@ -84,7 +84,7 @@ impl Serve {
         let scheme = if server.is_tls() { "https" } else { "http" };
         let fragment = server.made_token().map_or(String::new(), |t| format!("#token={t}"));
         say(&format!(
-            "open {scheme}://{}/{fragment} (Ctrl-C ends; jobs that wait go on at the next start)",
+            "open {scheme}://{}/{fragment} (Ctrl-C stops the server; waiting jobs continue at the next start)",
             server.address()
         ));
         if !server.address().ip().is_loopback() && !server.is_tls() {
@@ -93,14 +93,14 @@ impl Serve {
             );
         }
         if server.waiting() > 0 {
-            say(&format!("{} jobs of an earlier run go on", server.waiting()));
+            say(&format!("{} jobs of an earlier run continue", server.waiting()));
         }
         server.run();
         Ok(())
     }
 }
 
-/// A line for whoever reads it; a server goes on where nobody does.
+/// Prints a line; a server continues if nobody reads its output.
 fn say(text: &str) {
     let mut out = std::io::stdout();
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearshot_image::address::is_address;
 use clearshot_image::{Axis, DType, Description, Dim, Provenance, WriteOptions, Writer};
-use clearshot_scenes::{Camera, Converter, Scanner, Scene};
+use clearshot_scenes::{Camera, Converter, Scanner, Scene, mosaic};
 use scanner::ScannerArgs;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 #[derive(Args)]
 pub struct Synth {
     /// Choose a kind of scene: filaments, nuclei, stars, phantom or dead-leaves, as in the benchmark tables; or fibres, mitochondria, membranes,
-    /// reticulum, vesicles, tissue or textures, as a microscope shows them at a random magnification.
+    /// reticulum, vesicles, tissue or textures, as a microscope shows them at a random magnification. Several names, separated by commas, give mosaics: planes whose
+    /// regions each show one of these kinds or nothing.
     #[arg(long)]
     scene: String,
     /// Generate this many scenes.
@@ -58,7 +59,7 @@ pub struct Synth {
     seed: u64,
     #[command(flatten)]
     scanner: ScannerArgs,
-    /// Also write the labels of nuclei to the folder `labels`: 0 for the background, objects numbered from 1. Default: off.
+    /// Also write labels to the folder `labels`: of nuclei, 0 for the background and objects numbered from 1; of mosaics, 0 for nothing and kinds of scenes numbered from 1 in the order of `--scene`. Default: off.
     #[arg(long)]
     labels: bool,
     /// Write to this folder: scenes to its folder `truth` and camera images to `noisy`, with the same names and in the same unit.
@@ -77,12 +78,13 @@ pub struct Synth {
 
 impl Synth {
     pub fn run(self) -> Result<()> {
-        let scene = Scene::by_name(&self.scene)?;
+        let scenes: Vec<Scene> =
+            self.scene.split(',').map(|name| Scene::by_name(name.trim())).collect::<Result<_, _>>()?;
         let shape = self.shape()?;
         let scanner = self.scanner.scanner()?;
         if scanner.is_some() && !matches!(shape[..], [y, x] if y == x) {
             bail!(
-                "--size {}: scanners look at squares; give the length of a side, as --size {}",
+                "--size {}: scanners need square images; give one number, as in --size {}",
                 self.size,
                 shape[shape.len() - 1]
             );
@@ -111,12 +113,14 @@ impl Synth {
                 std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
             }
         }
-        let mut line = Line::new(self.scene.clone());
+        let stem = if scenes.len() == 1 { &self.scene } else { "mosaic" };
+        let mut line = Line::new(stem.to_string());
         let mut out = std::io::stdout().lock();
         for index in 0..self.count {
-            let (mut truth, mut labels) = match self.labels {
-                true => scene.generate_labelled(self.seed, index, &shape)?,
-                false => (scene.generate(self.seed, index, &shape)?, vec![]),
+            let (mut truth, mut labels) = match scenes[..] {
+                [scene] if self.labels => scene.generate_labelled(self.seed, index, &shape)?,
+                [scene] => (scene.generate(self.seed, index, &shape)?, vec![]),
+                _ => mosaic(&scenes, self.seed, index, &shape)?,
             };
             if let Some(scanner) = scanner {
                 scanner.cut(&mut truth, &shape)?;
@@ -125,7 +129,7 @@ impl Synth {
                 }
             }
             let (values, truth) = self.looked_at(&camera, scanner, truth, &shape, index)?;
-            let name = format!("{}_{index:04}.{}", self.scene, self.to.trim_start_matches('.'));
+            let name = format!("{}_{index:04}.{}", stem, self.to.trim_start_matches('.'));
             let paths = folders.each_ref().map(|folder| folder.join(&name));
             let mut parameters = parameters.clone();
             parameters["index"] = index.into();
@@ -158,7 +162,7 @@ impl Synth {
         match shape.as_deref() {
             Some([side]) => Ok(vec![*side; 2]),
             Some(shape @ ([_, _] | [_, _, _])) => Ok(shape.to_vec()),
-            _ => bail!("--size {}: sizes are YxX or ZxYxX, or one number", self.size),
+            _ => bail!("--size {}: not a size; write YxX, ZxYxX or one number", self.size),
         }
     }
 

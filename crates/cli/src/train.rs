@@ -139,12 +139,12 @@ impl Train {
         );
         if let Some(r) = s.ranks {
             let compressed = match r.compression > 1.005 {
-                true => format!(", {:.1} values of gradients for each that was sent", r.compression),
+                true => format!(", gradients compressed {:.1} times", r.compression),
                 false => String::new(),
             };
             let efficiency = match r.efficiency {
                 Some(share) => format!(
-                    "scaling efficiency {:.1} % (the rest of the time gradients were waited for)",
+                    "scaling efficiency {:.1} % (the rest of the time was spent waiting for gradients)",
                     100.0 * share
                 ),
                 None => "gradients over NCCL".into(),
@@ -159,7 +159,7 @@ impl Train {
             println!("validation {}", s.score_kind.in_words(score));
         }
         if let Some(gain) = s.gain {
-            println!("best model beside the one that it began from: {}", gain.in_words());
+            println!("best model compared with the initial one: {}", gain.in_words());
         }
         if s.calibration > 1.0 {
             println!("calibration took {} more", duration(s.calibration));

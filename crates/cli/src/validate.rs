@@ -8,9 +8,9 @@ use serde_json::json;
 
 #[derive(Args)]
 pub struct Validate {
-    /// The model in use, or a method's name.
+    /// Compare with this model in use, or a method by name.
     old: String,
-    /// The one that is to take its place.
+    /// Check this model, which may replace the other.
     new: String,
     #[command(flatten)]
     settings: Settings,
@@ -19,7 +19,7 @@ pub struct Validate {
 impl Validate {
     pub fn run(self) -> Result<()> {
         if self.old == self.new {
-            bail!("{} is to be compared with itself; name two models", self.old);
+            bail!("{} cannot be compared with itself; name two models", self.old);
         }
         self.settings.check_one_setting()?;
         let methods = [self.old.clone(), self.new.clone()];
@@ -31,14 +31,14 @@ impl Validate {
             let record = json!({ "old": old, "new": new, "passes": failed.is_empty(), "checks": checks });
             let mut text: String = failed
                 .iter()
-                .map(|c| format!("{}, {}: {:.4} after {:.4}\n", c.metric, c.place, c.new, c.old))
+                .map(|c| format!("{}, {}: {:.4}, was {:.4}\n", c.metric, c.place, c.new, c.old))
                 .collect();
             let refusal = (!failed.is_empty()).then(|| {
                 let (percent, all) = (100.0 * SHARE, checks.len());
                 format!("{} of {all} metrics of {new} are under {percent} % of those of {old}", failed.len())
             });
             if refusal.is_none() {
-                text += &format!("{new} may take the place of {old}: all {} metrics hold\n", checks.len());
+                text += &format!("{new} may replace {old}: all {} metrics pass\n", checks.len());
             }
             Ok(Some(Judgement { record, text, refusal }))
         })

@@ -33,7 +33,7 @@ pub struct Voice {
     pub trace: Option<Trace>,
     /// What the report shows of the image at hand.
     shown: Option<Shown>,
-    /// Why it could not go on speaking.
+    /// The error that ended output.
     failed: Option<anyhow::Error>,
 }
 
@@ -100,7 +100,7 @@ impl Voice {
             }
             Event::Volume { model, planes } => self.say(
                 &format!(
-                    "a stack of {planes} planes, restored as a volume by the model {model}; --planes goes plane by plane"
+                    "a stack of {planes} planes, restored as a volume by the model {model}; --planes restores plane by plane"
                 ),
                 json!({"event": "volume", "input": image, "model": model, "planes": planes}),
             ),

@@ -173,7 +173,7 @@ fn images_at_addresses_are_restored_and_scored() {
     assert_eq!(server.below("lab/b.zarr").len(), 1);
     done(&format!("{line} --force"), &at, &server);
     assert!(!server.below("lab/b.zarr").contains_key("sub/.zarray"));
-    // Where nothing may be written that is said before the work.
+    // Missing permission to write is reported before the work.
     server.misbehave(|asked| match asked.method.as_str() {
         "PUT" => Mischief::Status(
             403,
@@ -226,7 +226,7 @@ fn an_interrupted_upload_is_finished_by_the_same_command() {
     assert!(server.below("lab/a.zarr") == files_below(&at.join("a.zarr")));
 }
 
-/// What is no image goes into folders of this machine, and none of an address's name is made.
+/// Files other than images go to local folders, and no folder with the name of an address is made.
 #[test]
 fn runs_reports_and_manifests_lie_on_this_machine() {
     let at = folder("addresses-local");

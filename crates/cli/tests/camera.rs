@@ -82,7 +82,7 @@ fn a_camera_is_measured_and_taken_by_other_verbs() {
 }
 
 #[test]
-fn nothing_is_overwritten_and_errors_say_what_to_do() {
+fn existing_files_are_kept_and_errors_give_advice() {
     let at = folder("camera_refused");
     stack(&at, "movie.tif", 3, 1.0, 1);
     write(&at.join("one.tif"), "YX", &[SIDE, SIDE], DType::U16, &frames(1, 1.0, 3));
@@ -95,7 +95,7 @@ fn nothing_is_overwritten_and_errors_say_what_to_do() {
         ("camera one.tif other.tif --movie", "other.tif: axes YX: frames of 96 x 96 pixels are needed"),
         ("camera movie.tif --movie --axis Z", "there is no axis Z"),
         ("camera movie.tif --movie --axis X", "an axis other than X"),
-        ("camera --darks movie.tif", "no gain: add --flats"),
+        ("camera --darks movie.tif", "no gain; add --flats"),
         ("camera missing.tif", "missing.tif"),
         ("camera other.tif", "other.tif"),
         ("denoise one.tif out.tif --camera camera.json", "camera.json: not a camera: unknown field `colour`"),

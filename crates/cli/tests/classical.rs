@@ -74,7 +74,7 @@ fn a_volume_is_deconvolved() {
 }
 
 #[test]
-fn noise_is_estimated_and_said() {
+fn noise_is_estimated_and_printed() {
     let at = folder("estimate");
     must("synth --scene nuclei --peak 100 --size 160x160 --bits 12 --seed 2 --out s", &at);
     let out = clearshot("denoise s/noisy/nuclei_0000.tif e.tif --png --float", &at);
@@ -104,7 +104,7 @@ fn methods_and_settings_are_listed() {
 }
 
 #[test]
-fn nothing_done_changes_no_bit_and_pieces_do_not_show() {
+fn the_identity_changes_no_bit_and_tiles_leave_no_seams() {
     let at = folder("pieces");
     must("synth --scene dead-leaves --peak 50 --size 130x97 --bits 12 --to npy --out s", &at);
     let pixels = |name: &str| std::fs::read(at.join(name)).expect("a file");
@@ -117,7 +117,7 @@ fn nothing_done_changes_no_bit_and_pieces_do_not_show() {
     }
 }
 
-/// A float NPY of 40 x 30 pixels around 50 with some that are none.
+/// A float NPY of 40 x 30 pixels around 50, some of them NaN.
 fn write_npy(path: &std::path::Path, value: impl Fn(usize) -> f32) {
     let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': (40, 30), }}{:>48}\n", "");
     let mut bytes = b"\x93NUMPY\x01\0".to_vec();
@@ -172,7 +172,7 @@ fn invalid_pixels_stay_out() {
 /// Ctrl-C in the middle of writing leaves nothing, hidden or not.
 #[cfg(unix)]
 #[test]
-fn an_interrupt_leaves_nothing() {
+fn an_interrupt_leaves_no_files() {
     let at = folder("interrupt");
     // More than is held back until all of it is known.
     must("synth --scene nuclei --size 3000x3000 --out s", &at);
@@ -233,7 +233,7 @@ fn measured(size: [usize; 2]) -> Vec<f32> {
 }
 
 #[test]
-fn marked_pixels_have_no_say_in_anything() {
+fn masked_pixels_do_not_affect_the_result() {
     let at = folder("marked");
     let size @ [height, width] = [72, 90];
     let image = measured(size);
@@ -276,7 +276,7 @@ fn pixels_without_a_number_do_not_show_where_an_image_is_cut() {
 }
 
 #[test]
-fn what_a_file_says_is_no_value_stays_none() {
+fn blank_values_of_a_file_stay_blank() {
     let at = folder("blanks");
     let (height, width) = (24, 30);
     let cards = [
@@ -376,7 +376,7 @@ fn values_of_noise(at: &std::path::Path) -> Vec<f32> {
 
 /// What a file's record says of how it was made: the pieces, and what did not fit.
 #[test]
-fn the_record_counts_what_was_clipped_and_says_how_it_was_cut() {
+fn the_record_has_the_number_of_clipped_pixels_and_the_tiles() {
     let at = folder("record");
     must("synth --scene nuclei --peak 200 --size 50x60 --bits 8 --out s", &at);
     must("denoise --method gaussian --tile 32 s/noisy/nuclei_0000.tif a.tif", &at);

@@ -53,7 +53,7 @@ fn devices_are_listed() {
 }
 
 #[test]
-fn a_gpu_that_is_not_there_is_refused_with_the_reason() {
+fn a_missing_gpu_is_refused_with_the_reason() {
     let text = complaint(&["bench", "--net", "tiny", "--size", "16", "--device", "cuda:99"]);
     assert!(text.contains("NVIDIA") || text.contains("number 99"), "{text}");
     let text = complaint(&["bench", "--net", "tiny", "--device", "gpu"]);
@@ -100,7 +100,7 @@ fn a_bench_is_one_json_line_with_all_fields() {
 }
 
 #[test]
-fn a_sweep_has_a_row_for_every_batch_and_goes_on_behind_one_that_does_not_fit() {
+fn a_sweep_has_a_row_for_every_batch_and_continues_after_one_that_does_not_fit() {
     let args = ["bench", "--net", "tiny", "--size", "16", "--runs", "2", "--warm-up", "1", "--json"];
     let text = stdout(&[&args[..], &["--batch", "1,2000000000,2"]].concat());
     let rows: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
@@ -137,7 +137,7 @@ fn optimisations_are_compared_one_by_one_with_their_errors() {
 }
 
 #[test]
-fn attention_in_one_kernel_keeps_no_table_of_scores() {
+fn attention_in_one_kernel_stores_no_attention_matrix() {
     let args = ["bench", "--runs", "1", "--warm-up", "1", "--json", "--attention", "512,1024"];
     let text = stdout(&args);
     let rows: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();

@@ -1,5 +1,5 @@
-//! Models that are conditioned on a class, a vector or a context: the keys of `train`, what `info` says of them, and the options of
-//! `restore`.
+//! Models that are conditioned on a class, a vector or a context: the keys of `train`, what `info` says of them, and the
+//! options of `restore`.
 
 mod measured;
 mod program;
@@ -63,23 +63,23 @@ fn vectors_of_class_and_camera_from_training_to_restoring() {
     let (nuclei, stars, none) = (of("--class nuclei"), of("--class stars"), of(""));
     assert!(mean_square(&nuclei, &stars) > 1e-6 && mean_square(&nuclei, &none) > 1e-6);
     assert_eq!(stars, of("--class 1"), "classes have numbers too");
-    // The camera's numbers are those of the image, and can be told otherwise.
+    // The camera parameters are those of the image, and can be overridden.
     assert_ne!(nuclei, of("--class nuclei --condition scale=5000"));
     let told = of("--class nuclei --condition read-noise=1.5");
     assert!(mean_square(&nuclei, &told) < 1e-9, "the read noise that the camera has");
-    // Classifier-free guidance leaves the class out: with no weight it is what is said without, and with 1 what is said with it.
+    // Classifier-free guidance: with weight 0 the result is that without a class, with 1 that with it.
     let free = |weight: &str| of(&format!("--class stars --classifier-free {weight}"));
     assert!(mean_square(&free("0"), &none) < 1e-9 && free("1") == stars);
     let expected: Vec<f64> = stars.iter().zip(&none).map(|(with, without)| 2.0 * with - without).collect();
     assert!(mean_square(&free("2"), &expected) < 1e-4 * mean_square(&stars, &none));
-    // Tiles and samples are told the same.
+    // Tiles and samples get the same condition.
     let tiled = of("--class stars --tile 16");
     assert!(mean_square(&tiled, &stars) < 1e-6, "{}", mean_square(&tiled, &stars));
     let sample = |options: &str| of(&format!("--samples 1 --steps 3 {options}"));
     let (whole, parts) = (sample("--class nuclei"), sample("--class nuclei --tile 16"));
     assert!(mean_square(&whole, &parts) < 1e-4, "{}", mean_square(&whole, &parts));
     assert!(mean_square(&whole, &sample("--class stars")) > 1e-6);
-    // What is left out is said, and what is not there is refused by name.
+    // A missing class gives a notice, and an unknown one an error with its name.
     let line =
         |rest: &str| format!("restore in.tif -o no.tif --model m.clearshot --method model {CAMERA} {rest}");
     let out = clearshot(&line(""), &at);
@@ -92,7 +92,7 @@ fn vectors_of_class_and_camera_from_training_to_restoring() {
         ("--class dogs", "one of nuclei, stars is needed"),
         ("--class 2", "one of nuclei, stars is needed"),
         ("--context a.npy", "attends to no context"),
-        ("--condition gain=2", "scale, read-noise and background"),
+        ("--condition gain=2", "scale, read-noise or background"),
         ("--condition scale=0", "positive numbers of electrons"),
     ] {
         let said = refused(&line(&format!("{options} --force")), &at);
@@ -162,9 +162,9 @@ fn classes_and_contexts_are_trained_and_asked_for() {
     assert!(say(&format!("{cross} {blocks}")).contains("task.context=FOLDER"));
 }
 
-/// Two kinds of files whose clean images differ: told the kind, a network makes the one or the other, and told the wrong one it is far worse.
+/// Two kinds of files with different clean images: conditioned on the kind, a network makes the one or the other, and with the wrong kind it is far worse.
 #[test]
-fn a_network_uses_the_class_that_it_is_told() {
+fn a_network_uses_its_class_condition() {
     let at = folder("conditions_used");
     let mut manifest = String::from("input,target,domain\n");
     for i in 0..8u64 {
@@ -191,7 +191,7 @@ fn a_network_uses_the_class_that_it_is_told() {
         (error("plain", 0.0) + error("shifted", 60.0), error("plain", 60.0) + error("shifted", 0.0));
     assert!(wrong > 5.0 * right, "with its own class {right}, with another's {wrong}");
 
-    // Scores too are of the class that is told. Methods that take none are scored beside it, and where no method takes one it is refused.
+    // Scores use the class too. Methods without one are scored as well, and if no method takes one it is refused.
     let truth: Vec<f64> = values.iter().map(|v| v + 60.0).collect();
     ["truth", "noisy"].iter().for_each(|name| std::fs::create_dir(at.join(name)).expect("a folder"));
     write(&at.join("truth/a.tif"), "YX", &[32, 32], DType::F32, &truth);
@@ -215,7 +215,7 @@ fn a_network_uses_the_class_that_it_is_told() {
 
 /// A folder of diffusers says how many classes there are and how wide contexts are, and nothing more.
 #[test]
-fn folders_of_diffusers_are_told_their_class_and_context() {
+fn folders_of_diffusers_get_their_class_and_context() {
     let at = folder("conditions_diffusers");
     let config = r#"{"_class_name": "UNet2DConditionModel", "sample_size": 16, "in_channels": 1, "out_channels": 1,
         "block_out_channels": [8, 8], "layers_per_block": 1, "norm_num_groups": 4, "attention_head_dim": 2,

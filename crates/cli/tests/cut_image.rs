@@ -256,7 +256,7 @@ fn parts_of_one_image_share_a_bucket() {
 }
 
 #[test]
-fn what_cannot_be_cut_is_refused() {
+fn images_that_cannot_be_divided_are_refused() {
     let at = begin("cut-refused", "600x700");
     for (line, words) in [
         ("restore raw.tif -o a.ome.zarr --part 1/2 --std --samples 2", "std"),

@@ -249,7 +249,7 @@ fn beads_become_a_psf_that_fits_other_pixels() {
     assert!(refused("psf beads.tif -o psf.tif", &at).contains("exists"));
 }
 
-/// A ratio of exposures that the files do not show is said, and refused where it is far off.
+/// A ratio of exposures that differs from the files gives a notice, and an error if it is far off.
 #[test]
 fn exposures_are_what_files_show() {
     let at = folder("doors_exposure");

@@ -21,11 +21,11 @@ fn a_comparison_is_made_once_and_again_the_same() {
     // One more method: only its records are made, and the others' lines stay.
     let more = clearshot(&line.replace("gat+median", "gat+median median"), &at);
     let said = String::from_utf8_lossy(&more.stderr);
-    assert!(more.status.success() && said.contains("24 of 32 records were there already"), "{said}");
+    assert!(more.status.success() && said.contains("24 of 32 records existed already"), "{said}");
     // Fewer methods, all of them new to the store: what others left there does not count.
     let other = clearshot(&line.replace("raw gaussian gat+median", "tv"), &at);
     let said = String::from_utf8_lossy(&other.stderr);
-    assert!(other.status.success() && !said.contains("were there already"), "{said}");
+    assert!(other.status.success() && !said.contains("existed already"), "{said}");
     assert!(read()[4].starts_with(&before[4]) && read()[4].len() > before[4].len());
     let html = String::from_utf8(before[1].clone()).expect("text");
     assert!(html.contains("<svg") && html.contains("data:image/png;base64,"));
@@ -72,7 +72,7 @@ fn a_changed_folder_is_scored_again() {
         let said = String::from_utf8_lossy(&out.stderr).into_owned();
         assert!(out.status.success(), "{said}");
         let csv = std::fs::read_to_string(at.join("c/records.csv")).expect("records");
-        (csv, said.contains("1 of 1 records were there already"))
+        (csv, said.contains("1 of 1 records existed already"))
     };
     let (first, _) = psnr();
     assert_eq!(psnr(), (first.clone(), true));
@@ -150,7 +150,7 @@ fn a_size_is_recommended_under_limits() {
     let said = must(&format!("{line} --min-psnr 5"), &at);
     assert!(said.contains("## Which size to use") && said.contains("\nUse "), "{said}");
     let said = must(&format!("{line} --min-psnr 500"), &at);
-    assert!(said.contains("Nothing keeps all limits") && said.contains("500 are asked for"), "{said}");
+    assert!(said.contains("Nothing is within all limits") && said.contains("500 are asked for"), "{said}");
 }
 
 /// Nothing is invented where there is nothing, and lines are found: a row for each method and brightness.
@@ -165,7 +165,7 @@ fn empty_images_and_faint_lines_are_reported() {
         let number = |cell: &str| cell.split_whitespace().next()?.parse::<f64>().ok();
         rows.map(|row| row.split('|').filter_map(number).collect()).collect()
     };
-    let empty = rows("## Pictures of nothing", "raw");
+    let empty = rows("## Empty images", "raw");
     assert!(empty.len() == 1 && empty[0][1].abs() < 0.1, "{empty:?}");
     let lines = rows("## Faint lines", "raw");
     assert_eq!(lines.len(), 4);
@@ -178,7 +178,7 @@ fn empty_images_and_faint_lines_are_reported() {
 fn a_worse_method_does_not_take_the_place() {
     let at = folder("validate");
     let settings = "--scenes nuclei --peaks 5 --count 2 --size 48";
-    assert!(must(&format!("validate raw gat+nlm {settings}"), &at).contains("may take the place"));
+    assert!(must(&format!("validate raw gat+nlm {settings}"), &at).contains("may replace"));
     // A folder of a method's name is not taken for a model.
     std::fs::create_dir_all(at.join("raw")).expect("a folder");
     let said = refused(&format!("validate gat+nlm raw {settings}"), &at);
@@ -233,7 +233,7 @@ fn the_doctor_speaks_and_writes_json() {
     let record: serde_json::Value = serde_json::from_str(&must("doctor --json", &at)).expect("JSON");
     assert!(record["cpu"]["threads"].as_u64().expect("threads") >= 1);
     assert!(record["device"].is_string() && record["findings"].as_array().expect("a list").len() >= 6);
-    // A cache that cannot be written is said to be a problem, and is none for the doctor.
+    // A cache that cannot be written is reported, and the doctor still succeeds.
     let out = Command::new(env!("CARGO_BIN_EXE_clearshot"))
         .args(["doctor"])
         .env("CLEARSHOT_CACHE", "/dev/null/cache")
@@ -243,7 +243,7 @@ fn the_doctor_speaks_and_writes_json() {
 }
 
 #[test]
-fn a_configuration_tells_where_it_comes_from() {
+fn a_configuration_prints_the_origin_of_its_values() {
     let at = folder("config");
     let line = "experiment=im2im/labelfree trainer=gpu_optimized performance=gpu_optimized optimizer=adamw_fused model.compile_mode=max-autotune data.inputs=a data.targets=b";
     let said = must(&format!("config {line}"), &at);
@@ -298,7 +298,7 @@ fn the_demo_makes_a_report() {
     assert!(place(&report, "A real image") < place(&report, "<table>"));
 }
 
-/// What cannot work is said before anything runs.
+/// Impossible requests are refused before anything runs.
 #[test]
 fn a_method_without_its_psf_is_refused_first() {
     let at = folder("no_psf");

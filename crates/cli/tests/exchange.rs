@@ -49,7 +49,7 @@ fn a_package_is_checked_and_restores() {
     let here = folder("exchange-package");
     must("synth --scene nuclei --size 64x64 --peak 80 --bits 16 --out data", &here);
     must(&format!("export default --bioimageio package --author A {NUMBERS}"), &here);
-    assert!(must("check package", &here).contains("gives what it says"));
+    assert!(must("check package", &here).contains("the package's own test passes"));
     must("restore data/noisy/nuclei_0000.tif --model package -o clean.tif", &here);
     assert!(must("info clean.tif", &here).contains("Clearshot"), "the record names the model");
     // Another test output than the network makes.
@@ -63,7 +63,7 @@ fn a_package_is_checked_and_restores() {
 }
 
 #[test]
-fn what_cannot_be_run_is_said() {
+fn networks_that_cannot_run_are_refused_with_the_reason() {
     let here = folder("exchange-refused");
     std::fs::write(here.join("text.onnx"), "not a network").expect("room");
     assert!(refused("bench --onnx text.onnx", &here).contains("text.onnx"));

@@ -32,7 +32,7 @@ fn two_images(path: &Path) {
 }
 
 #[test]
-fn one_image_of_several_is_converted_and_only_its_own_losses_are_said() {
+fn one_image_of_several_is_converted_and_only_its_own_losses_are_reported() {
     let at = folder("convert-items");
     two_images(&at.join("two.fits"));
     // In the same format the others come along, and the first of them is not what was asked for.
@@ -56,7 +56,7 @@ fn one_image_of_several_is_converted_and_only_its_own_losses_are_said() {
 }
 
 #[test]
-fn files_are_kept_unless_told_and_mistakes_are_named() {
+fn existing_files_are_kept_by_default_and_mistakes_are_named() {
     let at = folder("convert-mistakes");
     two_images(&at.join("a.fits"));
     must("convert a.fits b.npy", &at);

@@ -199,7 +199,7 @@ fn all_images_of_a_file_are_restored() {
     }
     // What goes beside is of one image.
     assert_eq!(Image::open(at.join("restore_1_chi2.ome.tif")).expect("a map").description.items.len(), 1);
-    // Marks are no picture of anything, and stay.
+    // Masks are not images, and are copied.
     assert_eq!(pixels(&at.join("denoise.fits"), 2).1, pixels(&at.join("in.fits"), 2).1);
     // A plate stays one.
     let read = |path: &str| -> serde_json::Value {
@@ -216,7 +216,7 @@ fn all_images_of_a_file_are_restored() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// One image by its name or number; others are copied, and that is said. What cannot hold several becomes several.
+/// One image by its name or number; the others are copied, with a notice. Formats for a single image give several files.
 #[test]
 fn one_image_by_name_and_files_apart() {
     let at = folder("items_one");

@@ -21,7 +21,7 @@ fn a_data_set_is_written_down_and_checked_later() {
             && !text.contains(at.to_str().expect("a name"))
     );
     assert!(refused(&format!("manifest {inputs} --out list.csv"), &at).contains("list.csv: exists already"));
-    assert!(must("manifest --check list.csv", &at).contains("10 of 10 files are what it says"));
+    assert!(must("manifest --check list.csv", &at).contains("10 of 10 files match"));
     // The domains are called as their folders are.
     must(&format!("manifest {inputs} --out list.csv --force"), &at);
     assert!(std::fs::read_to_string(at.join("list.csv")).expect("a manifest").contains(",noisy/"));

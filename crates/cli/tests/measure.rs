@@ -382,7 +382,7 @@ fn ranges_are_those_of_the_truth() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_inputs_are_named() {
     let at = folder("measure-missing");
     npy(&at.join("x.npy"), [16, 16], &made([16, 16], |y, x, _| y * x));
     npy(&at.join("even.npy"), [16, 16], &made([16, 16], |_, _, _| 3.0));

@@ -22,7 +22,7 @@ fn score(truth: &str, image: &str, metric: &str, here: &Path) -> f64 {
 }
 
 #[test]
-fn objects_are_learned_from_nuclei_and_predicted_whatever_the_tiles_and_threads() {
+fn objects_are_predicted_independently_of_tiles_and_threads() {
     let here = folder("objects");
     let summary = last(&must(&format!("train {SHORT} trainer.iterations=60 --out run --json"), &here));
     let precision = summary["ap"].as_f64().expect("a score");
@@ -35,7 +35,7 @@ fn objects_are_learned_from_nuclei_and_predicted_whatever_the_tiles_and_threads(
         .collect();
     assert!(losses[losses.len() - 1] < 0.7 * losses[0], "{losses:?}");
 
-    // Interrupted and gone on with: the same bits.
+    // Interrupted and resumed: bit-identical.
     must(&format!("train {SHORT} trainer.iterations=60 --out again --stop-at 35"), &here);
     let resumed = last(&must("train --out again --resume --json", &here));
     assert_eq!((&resumed["digest"], &resumed["ap"]), (&summary["digest"], &summary["ap"]));
@@ -66,7 +66,7 @@ fn objects_are_learned_from_nuclei_and_predicted_whatever_the_tiles_and_threads(
         p[p.len() - 4 * 160 * 144..].as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
     assert!(p.iter().all(|p| (0.0..=1.0).contains(p)) && p.iter().any(|p| *p > 0.9));
 
-    // What it is not for is said.
+    // Unsupported uses are refused with the reason.
     assert!(refused("export run/best.clearshot -o m.onnx", &here).contains("clearshot predict"));
     assert!(refused("quantize run/best.clearshot -o q.clearshot", &here).contains("segment"), "quantize");
     let said = refused(&format!("restore {one} -o r.tif --model run/best.clearshot --samples 4"), &here);

@@ -228,7 +228,7 @@ fn jobs_that_do_not_belong_together_are_refused() {
         let said = refused(&line, &at);
         assert!(said.contains(words) && said.contains(".clearshot-parts"), "{line}: {said}");
     }
-    // A file that was there before is nobody's to replace; one whose input is damaged keeps its part from ending.
+    // An existing file is not replaced; a damaged input keeps its part from finishing.
     std::fs::write(at.join("theirs.tif"), b"theirs").expect("a file");
     std::fs::create_dir(at.join("kept")).expect("a folder");
     for entry in std::fs::read_dir(at.join("raw")).expect("a folder").flatten() {

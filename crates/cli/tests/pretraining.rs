@@ -63,7 +63,7 @@ fn hidden_patches_are_learned_and_the_encoder_goes_into_a_network_that_segments(
     assert!(said.contains("NAME.csv") && said.contains("model.encoder"), "{said}");
     assert!(refused("export run/best.clearshot -o m.onnx", &here).contains("encoder"));
 
-    // Its encoder in another network: taken over to the bit, and left as it is where only the decoder learns.
+    // Its encoder in another network: copied bit for bit, and unchanged if only the decoder is trained.
     let other = "experiment=segmentation model=vit_segmentation model.encoder=run/best.clearshot model.network.decoder_dim=4 model.only=[decoder] data.pool=6 data.sizes=[48] \
         trainer.crop=32 validation.crop=32 trainer.batch=2 validation.images=2 validation.every=4 checkpoint.every=2 records.every=2 ~trainer.seconds trainer.iterations=4";
     let whole = last(&must(&format!("train {other} --out few --json"), &here));

@@ -92,7 +92,7 @@ fn process_of(rank: usize, out: &Path) -> Option<u32> {
 /// kill -9 of each rank in turn: the others name it and end, the checkpoints are whole, and the run is resumed.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_rank_that_is_killed_ends_all_and_the_run_goes_on() {
+fn a_killed_rank_ends_all_and_the_run_resumes() {
     if mpiexec().is_none() {
         return;
     }
@@ -120,12 +120,12 @@ fn a_rank_that_is_killed_ends_all_and_the_run_goes_on() {
         let output = child.wait_with_output().expect("an end");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success());
-        // Where mpiexec was quicker to end the others than they were to be heard, one of them is named, and it is said so.
+        // If mpiexec ended the others before they could report, one of them is named, and the message says so.
         let is_named = text.contains(&format!("rank {victim} (process {id} on "))
             || text.contains("others that ended at the same moment");
         assert!(is_named && text.contains("all ranks end"), "{text}");
     }
-    // What is left is a run that one process goes on with, where all ranks were.
+    // A single process can resume the run where all ranks stopped.
     let last = *checkpoints(&out).last().expect("a checkpoint");
     let end = (last + 3).to_string();
     let mut command = Command::new(env!("CARGO_BIN_EXE_clearshot"));
@@ -149,7 +149,7 @@ fn checkpoints(out: &Path) -> Vec<u64> {
 }
 
 #[test]
-fn what_does_not_fit_is_said_on_every_rank() {
+fn mismatches_are_reported_on_every_rank() {
     let Some(mpiexec) = mpiexec() else { return };
     let dir = folder("ranks that do not fit");
     let own = env!("CARGO_BIN_EXE_clearshot");
@@ -164,7 +164,7 @@ fn what_does_not_fit_is_said_on_every_rank() {
     };
     let text = said(2, "trainer.iterations=2 trainer.devices=3");
     assert_eq!(text.matches("3 ranks, and 2 were started").count(), 2, "{text}");
-    // Variables of torchrun say that there are others, and nobody is there.
+    // Variables of torchrun announce other ranks that do not exist.
     let alone = train("trainer.iterations=2", &out, "")
         .env("RANK", "0")
         .env("WORLD_SIZE", "2")
@@ -176,7 +176,7 @@ fn what_does_not_fit_is_said_on_every_rank() {
 }
 
 #[test]
-fn without_mpi_it_is_said_what_to_do() {
+fn errors_without_mpi_give_advice() {
     let out = folder("ranks without mpi").join("run");
     let output = train("trainer.iterations=2", &out, "--devices 2")
         .env("PATH", "")

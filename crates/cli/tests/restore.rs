@@ -1,5 +1,5 @@
 //! `clearshot restore` as users start it, with small models of random weights: files of several kinds come back as they
-//! went in with a record of what was done, a second run finds nothing to do, and one that was interrupted goes on.
+//! went in with a record of what was done, a second run finds nothing to do, and an interrupted one resumes.
 
 mod measured;
 mod program;
@@ -14,7 +14,7 @@ use measured::{CAMERA, conditional, counts, model, read, write};
 use program::{clearshot, folder, must, refused};
 use serde_json::{Value, json};
 
-/// Frames along an axis that a file does not name are restored one by one, and that is said; named on the command line they are
+/// Frames along an axis that a file does not name are restored one by one, with a notice; named on the command line they are
 /// a movie, and the file that is written is still the input's kind.
 #[test]
 fn axes_can_be_named() {
@@ -159,7 +159,7 @@ fn files_come_back_as_they_were_with_a_record() {
 }
 
 #[test]
-fn a_second_run_finds_nothing_to_do_and_an_interrupted_one_goes_on() {
+fn a_second_run_skips_finished_files_and_an_interrupted_one_resumes() {
     let at = folder("restore_again");
     model(&at, "m", 1, 2, conditional());
     std::fs::create_dir(at.join("in")).expect("a folder");
@@ -203,9 +203,9 @@ fn a_second_run_finds_nothing_to_do_and_an_interrupted_one_goes_on() {
     assert_ne!(std::fs::read(at.join("out/a.tif")).expect("a file"), pixels);
 }
 
-/// A stack that was interrupted goes on after the last planes that were restored, to the same bytes.
+/// An interrupted stack resumes after the last restored planes, with identical bytes.
 #[test]
-fn a_stack_goes_on_where_it_was_interrupted() {
+fn a_stack_resumes_after_an_interruption() {
     let at = folder("restore_stack_again");
     model(&at, "m", 1, 2, conditional());
     let shape = [40, 36, 36];
@@ -249,11 +249,11 @@ fn a_stack_goes_on_where_it_was_interrupted() {
     );
 }
 
-/// Killed again and again while it restores a stack: the next run goes on from whole parts, nothing has the output's name
-/// before it is complete, and the end is the bytes of a run that nobody disturbed.
+/// Killed again and again while it restores a stack: the next run resumes from complete parts, nothing has the output's name
+/// before it is complete, and the result equals that of an undisturbed run.
 #[cfg(unix)]
 #[test]
-fn a_stack_goes_on_after_kills() {
+fn a_stack_resumes_after_kills() {
     use std::process::{Command, Stdio};
     let at = folder("restore_stack_killed");
     model(&at, "m", 1, 2, conditional());

@@ -1,4 +1,4 @@
-//! What `clearshot restore` says of cameras, images and flags that it cannot take as they are, and what it takes all the same.
+//! Messages of `clearshot restore` about cameras, images and options that it refuses, and those that it accepts.
 
 mod measured;
 mod program;
@@ -17,7 +17,7 @@ fn kinds(folder: &Path) -> usize {
 
 /// What the command line says of the background, the image may contradict; what an image does not tell is assumed aloud.
 #[test]
-fn cameras_that_do_not_fit_or_are_not_told_are_said() {
+fn cameras_that_do_not_fit_or_are_undetermined_are_reported() {
     let at = folder("restore_camera_said");
     model(&at, "m", 1, 2, conditional());
     must("synth --scene filaments --count 1 --size 96x96 --peak 100 --out scene --seed 3", &at);
@@ -53,7 +53,7 @@ fn cameras_that_do_not_fit_or_are_not_told_are_said() {
 }
 
 #[test]
-fn bad_input_is_said_in_words() {
+fn bad_input_gives_clear_errors() {
     let at = folder("restore_bad");
     model(&at, "m", 1, 2, conditional());
     model(&at, "colour", 3, 2, conditional());
@@ -85,7 +85,10 @@ fn bad_input_is_said_in_words() {
         ("restore good.tif -o x.tif --model m.clearshot --device cuda:99", ""),
         ("restore good.tif -o good.tif --model m.clearshot --force", "its own input"),
         ("restore good.tif -o x.tif --model m.clearshot --gain 0", "above zero"),
-        ("denoise good.tif x.tif --gain -1", "'--gain <GAIN>': electrons per count are a number above zero"),
+        (
+            "denoise good.tif x.tif --gain -1",
+            "'--gain <GAIN>': the gain, in electrons per count, must be a number above zero",
+        ),
         ("deconvolve good.tif x.tif --psf-sigma 1 --gain nan", "'--gain <GAIN>': electrons per count"),
         ("eval raw --truth good.tif --noisy good.tif --gain 0", "'--gain <GAIN>': electrons per count"),
         (
@@ -150,7 +153,7 @@ fn bad_input_is_said_in_words() {
 }
 
 #[test]
-fn pixels_that_are_no_numbers_and_colour_pictures_are_taken_and_said() {
+fn nan_pixels_and_colour_images_are_restored_with_notices() {
     let at = folder("restore_odd");
     model(&at, "m", 1, 2, conditional());
     let mut values = counts(&[40, 40], 2);
@@ -160,7 +163,7 @@ fn pixels_that_are_no_numbers_and_colour_pictures_are_taken_and_said() {
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(out.status.success() && said.contains("2 pixels hold no measurement"), "{said}");
     let (image, values) = read(at.join("filled.tif"));
-    // A file of floats can say that there is no value.
+    // A file of floats can represent missing values.
     assert!(values.iter().enumerate().all(|(i, v)| v.is_nan() == [7, 820].contains(&i)));
     assert_eq!(image.description.provenance.expect("provenance")["parameters"]["filled"].as_u64(), Some(2));
     let rgb: Vec<f64> = counts(&[24, 30, 3], 5).iter().map(|v| (v - 100.0).clamp(0.0, 250.0)).collect();
@@ -177,7 +180,7 @@ fn pixels_that_are_no_numbers_and_colour_pictures_are_taken_and_said() {
     );
     // PNG holds no floats: the map is a TIFF.
     assert_eq!(read(at.join("photo_clean_chi2.tif")).0.dtype(), DType::F32);
-    // Without a word about the camera it is estimated, and that is said.
+    // Without options the camera is estimated and printed.
     must("synth --scene nuclei --count 1 --peak 50 --size 128x128 --seed 1 --out s", &at);
     let out = clearshot("restore s/noisy -o s/clean --model m.clearshot", &at);
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
@@ -192,7 +195,7 @@ fn pixels_that_are_no_numbers_and_colour_pictures_are_taken_and_said() {
 
 /// The default model says of an image unlike its training's that it is, and of one like them nothing.
 #[test]
-fn strange_images_are_said_to_be() {
+fn unfamiliar_images_are_reported() {
     let at = folder("restore_strange");
     must("synth --scene nuclei --count 1 --peak 50 --size 128x128 --seed 6 --out s", &at);
     let said = |arguments: &str| {
@@ -267,7 +270,7 @@ fn thin_stacks_and_large_psfs() {
 
 /// What users trip over is out of the way, or said with what to do.
 #[test]
-fn stumbling_blocks_are_out_of_the_way_or_said() {
+fn common_mistakes_work_or_give_clear_errors() {
     let at = folder("restore_stumbling");
     let shape = [40, 48];
     write(&at.join("in.tif"), "YX", &shape, DType::U16, &counts(&shape, 5));
@@ -279,6 +282,15 @@ fn stumbling_blocks_are_out_of_the_way_or_said() {
         text.contains(".jpg files are not written here; write .tif") && !at.join("out.jpg").exists(),
         "{text}"
     );
+    for verb in ["restore in.tif -o", "denoise in.tif", "convert in.tif"] {
+        let camera = if verb.starts_with("convert") { "" } else { CAMERA };
+        let text = refused(&format!("{verb} out.xyz {camera}"), &at);
+        assert!(text.contains("out.xyz: .xyz is not") && text.contains(".ome.zarr"), "{text}");
+        assert!(!at.join("out.xyz").exists());
+    }
+    must("convert in.tif out.xyz/", &at);
+    must("convert in.tif plain", &at);
+    assert!(at.join("out.xyz/in.tif").is_file() && at.join("plain/in.tif").is_file());
     let text = refused(&format!("restore - -o out.tif {CAMERA}"), &at);
     assert!(text.contains("standard input is not read"), "{text}");
     let text = refused("restore in.tif -o out.tif --gain -1", &at);

@@ -1,4 +1,4 @@
-//! `clearshot serve` as users start it: a server that is killed goes on with its queue, and results have the bytes of `clearshot restore`.
+//! `clearshot serve` as users start it: a killed server resumes its queue, and results are identical to those of `clearshot restore`.
 
 mod program;
 
@@ -85,7 +85,7 @@ fn without_uuid(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
-fn a_killed_server_goes_on_and_results_are_those_of_the_command_line() {
+fn a_killed_server_resumes_and_results_equal_the_command_line() {
     let folder = folder("served");
     let at = |name: &str| folder.join(name);
     must("synth --scene nuclei --size 128 --count 1 --peak 20 --out data", &folder);

@@ -26,7 +26,7 @@ fn images_get_four_times_as_many_pixels_along_each_axis() {
     {
         assert!(train.iter().all(|r| r[key].as_f64().is_some_and(f64::is_finite)), "{key}: {train:?}");
     }
-    // Interrupted and gone on with: the same bits, those of the discriminator included.
+    // Interrupted and resumed: bit-identical, including the discriminator.
     must(&format!("train {SHORT} trainer.iterations=40 --out again --stop-at 15"), &here);
     let resumed = last(&must("train --out again --resume --json", &here));
     assert_eq!((&resumed["digest"], &resumed["psnr"]), (&summary["digest"], &summary["psnr"]));
@@ -52,7 +52,7 @@ fn images_get_four_times_as_many_pixels_along_each_axis() {
             .contains("already done")
     );
 
-    // What it is not for is said.
+    // Unsupported uses are refused with the reason.
     assert!(refused("export run/best.clearshot -o m.onnx", &here).contains("clearshot predict"));
     assert!(refused("quantize run/best.clearshot -o q.clearshot", &here).contains("enlarges"), "quantize");
     let said =

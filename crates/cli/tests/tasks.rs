@@ -36,7 +36,7 @@ fn nuclei_are_learned_found_in_files_and_scored() {
     assert!(records.lines().any(|l| l.contains("\"dice\"") && l.contains("\"iou\"")), "{records}");
     assert!(!records.contains("psnr"), "{records}");
 
-    // Interrupted and gone on with: the same bits.
+    // Interrupted and resumed: bit-identical.
     must(&format!("train {SHORT} {SMALL} trainer.iterations=60 --out again --stop-at 25"), &here);
     let resumed = last(&must("train --out again --resume --json", &here));
     assert_eq!((&resumed["digest"], &resumed["dice"]), (&summary["digest"], &summary["dice"]));
@@ -85,7 +85,7 @@ fn nuclei_are_learned_found_in_files_and_scored() {
     let said = must("predict flat.npy -o nothing.npy --model run/best.clearshot", &here);
     assert!(said.contains("(0 objects"), "{said}");
 
-    // What it is not for is said.
+    // Unsupported uses are refused with the reason.
     let said =
         refused("restore data/noisy/nuclei_0000.tif -o r.tif --model run/best.clearshot --samples 4", &here);
     assert!(said.contains("--samples") && said.contains("segments"), "{said}");

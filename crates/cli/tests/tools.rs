@@ -96,7 +96,7 @@ fn restoring_is_profiled_and_gives_the_same_file() {
 }
 
 #[test]
-fn what_tuning_finds_is_taken_by_train_and_restore() {
+fn tuned_settings_are_used_by_train_and_restore() {
     let at = folder("tools_tune");
     model(&at, "m", 1, 2, conditional());
     let found: Value = serde_json::from_str(

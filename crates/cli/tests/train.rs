@@ -96,7 +96,7 @@ fn a_run_leaves_a_model_records_and_its_configuration() {
     // The same command again does not write over it.
     let text = complaint(program(&with(&["trainer.iterations=6"]), &out, &[]).output().expect("a start"));
     assert!(text.contains("--resume"), "{text}");
-    // Twice as long by going on.
+    // Twice as long by resuming.
     let summary = finished(
         program(&["trainer.iterations=8"], &out, &["--resume", "--json"]).output().expect("a start"),
     );
@@ -115,7 +115,7 @@ fn a_run_ends_early_when_validations_no_longer_improve() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn errors_are_clear() {
     let dir = tempfile::tempdir().expect("a folder");
     let out = dir.path().join("run");
     let say = |changes: &[&str]| complaint(program(changes, &out, &[]).output().expect("a start"));
@@ -132,7 +132,7 @@ fn what_is_wrong_is_said() {
     assert!(text.contains("nowhere"), "{text}");
     let text = say(&with(&["trainer.iterations=4", "performance.precision=bf16"]));
     assert!(text.contains("GPU"), "{text}");
-    // A program's own words are nobody's, and what a validation would trip over is said at the start.
+    // Unknown keys are refused, and errors of the validation are reported at the start.
     for (change, words) in [
         (
             "trainer.batch=-1",
@@ -171,7 +171,7 @@ fn what_is_wrong_is_said() {
 
 #[cfg(unix)]
 #[test]
-fn an_interrupted_run_is_gone_on_with_to_the_bit() {
+fn an_interrupted_run_resumes_bit_identically() {
     let dir = tempfile::tempdir().expect("a folder");
     let changes = with(&["trainer.iterations=60", "checkpoint.every=0", "validation.every=0"]);
     let straight = dir.path().join("straight");
@@ -216,7 +216,7 @@ fn tasks(at: &Path) -> Vec<Vec<String>> {
 }
 
 /// Killed at one moment after another: whatever has a checkpoint's name is whole, none that was there is lost,
-/// and the run goes on to the same bits. `CLEARSHOT_KILLS` says how often.
+/// and the run resumes bit-identically. `CLEARSHOT_KILLS` says how often.
 #[cfg(unix)]
 #[test]
 fn a_killed_run_never_loses_a_checkpoint() {
@@ -263,7 +263,7 @@ fn kill_again_and_again(task: &[String], at: &Path, kills: u64) {
 /// On a file system of its own that is too small. Needs the right to make one.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_is_said_and_keeps_what_was_whole() {
+fn a_full_disk_is_reported_and_complete_files_are_kept() {
     let dir = tempfile::tempdir().expect("a folder");
     tasks(dir.path()).iter().for_each(|task| fill_a_disk(task));
 }

@@ -116,8 +116,8 @@ pub fn mpiexec() -> Result<PathBuf> {
     let mut found = folders.flat_map(|f| ["mpiexec.hydra", "mpiexec"].map(|name| f.join(name)));
     found.find(|p| p.is_file()).ok_or_else(|| {
         CollectiveError::Launch(format!(
-            "no mpiexec to start several processes with: install MPICH (Debian: mpich; `pip install mpich`), put its mpiexec into the path, \
-             or name its library by {VARIABLE}=/path/to/lib/libmpi.so.12"
+            "no mpiexec was found; install MPICH (Debian: mpich; `pip install mpich`) and put its mpiexec into the path, or set \
+             {VARIABLE}=/path/to/lib/libmpi.so.12"
         ))
     })
 }
@@ -143,12 +143,13 @@ fn load() -> Result<Library> {
         }
     }
     let other = OPEN_MPI.iter().any(|name| open(&name.into()).is_ok());
-    let advice = if other {
-        "there is Open MPI, whose binary interface is another; install MPICH (Debian: libmpich12; `pip install mpich`), Intel MPI or MVAPICH"
-    } else {
-        "install MPICH (Debian: libmpich12; `pip install mpich`), Intel MPI or MVAPICH, or name the file"
+    let missing = match other {
+        true => "only Open MPI was found, which has another binary interface".to_string(),
+        false => format!("MPICH was not found ({})", reasons[0]),
     };
-    Err(CollectiveError::Library(format!("{}; {advice} by {VARIABLE}=/path/to/libmpi.so.12", reasons[0])))
+    Err(CollectiveError::Library(format!(
+        "{missing}; install MPICH (Debian: libmpich12; `pip install mpich`), or set {VARIABLE}=/path/to/libmpi.so.12"
+    )))
 }
 
 impl Mpi {

@@ -1,10 +1,9 @@
-//! From a primary file, its list of defaults and overrides to one tree.
+//! Composes a primary file, its list of defaults and overrides into one tree.
 //!
-//! First it is settled which option each group has: what the command line says, else what an `override` in a chosen
-//! file says (the last one counts), else what the list of defaults says. A chosen file may override groups that were
-//! listed before it, so choosing is repeated until nothing changes. Then the chosen files are merged in the order of
-//! the list, files of the user's after them, and overrides of values come last; of keys that exclude one another the
-//! last one stays.
+//! The option of each group is determined first: by the command line, otherwise by an `override` in a chosen file (the last
+//! one wins), otherwise by the list of defaults. A chosen file may override groups listed before it, so the choice is
+//! repeated until nothing changes. The chosen files are then merged in the order of the list, the user's files after them,
+//! and overrides of values last. Of keys that exclude each other, the last one is kept.
 
 use crate::exclusive::{self, Exclusive};
 use crate::groups::{self, File, Groups};
@@ -107,7 +106,7 @@ pub fn compose_with(
         }
         if round == MOST_ROUNDS {
             let origin = walk.met.values().next().map_or_else(Origin::command_line, |(_, o)| o.clone());
-            let why = "overrides of groups override one another without end".into();
+            let why = "overrides of groups override each other in a circle".into();
             return Err(ConfigError::Defaults { origin, why });
         }
         overridden = walk.met;
@@ -145,7 +144,7 @@ impl Walk<'_> {
     /// Adds a file's layers: what its defaults choose, and itself at `_self_`, else last.
     fn file(&mut self, file: &File, group: &str, depth: usize) -> Result<(), ConfigError> {
         if depth > DEEPEST {
-            let why = "files choose one another without end".into();
+            let why = "files choose each other in a circle".into();
             return Err(ConfigError::Defaults { origin: file.node.origin.clone(), why });
         }
         let mut own = file.node.clone();
@@ -307,7 +306,7 @@ fn apply(root: &mut Node, o: &Override) -> Result<(), ConfigError> {
     }
     let value = o.value.clone().unwrap_or(Value::Null);
     match (node.child_mut(last), o.act) {
-        (Some(_), Act::Add) => Err(fail(format!("{full} is there already; write {full}=VALUE to change it"))),
+        (Some(_), Act::Add) => Err(fail(format!("{full} exists already; write {full}=VALUE to change it"))),
         (Some(found), _) => {
             // A map given to a group of keys changes those it names, as Hydra's does.
             found.merge(Node::new(value, Origin::command_line()));

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration: which key, in which file, and what was probably meant.
+//! Errors of configurations: which key, in which file, and the nearest known name.
 
 use crate::nearest::meant;
 use crate::tree::Origin;
@@ -22,7 +22,7 @@ pub enum ConfigError {
     Defaults { origin: Origin, why: String },
     #[error("override '{text}': {why}")]
     Override { text: String, why: String },
-    #[error("{}; only one of {} can be meant: leave out the others", places(given), listed(keys))]
+    #[error("{}; only one of {} can be used: leave out the others", places(given), listed(keys))]
     Exclusive { given: Vec<(&'static str, Origin)>, keys: &'static [&'static str] },
     #[error("{path} ({origin}): {why}")]
     Interpolation { path: String, origin: Origin, why: String },
@@ -53,7 +53,7 @@ pub struct ReadError {
     pub why: Why,
 }
 
-/// What is wrong with a key.
+/// Errors of a key.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Why {
     /// No such key; `known` are those of its group.

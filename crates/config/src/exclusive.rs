@@ -1,7 +1,8 @@
-//! Keys of which one at a time can be meant: how long to train, as a number of iterations or as seconds.
+//! Keys of which only one can be used at a time, for example the length of training as a number of iterations or as
+//! seconds.
 //!
-//! Whoever writes one of them means it in place of the others that were written before, in another file or in a file of a
-//! group; so those become `null`. Two of them at one place contradict each other, and that is an error.
+//! A later key replaces earlier ones from other files or groups: these become `null`. Two of them in the same place are an
+//! error.
 
 use crate::ConfigError;
 use crate::tree::{Node, Value};

@@ -1,4 +1,4 @@
-//! The files that a configuration is chosen from: those built into the program, and a user's folders in front of them.
+//! The files that options are chosen from: the built-in ones, and folders of the user, which take precedence.
 
 use crate::ConfigError;
 use crate::exclusive::Exclusive;

@@ -1,4 +1,4 @@
-//! `${a.b}` in a value stands for the value of another key.
+//! Interpolation: `${a.b}` in a value is replaced by the value of another key.
 
 use crate::ConfigError;
 use crate::tree::{Node, Tree, Value, joined};
@@ -78,7 +78,7 @@ fn resolved(value: &Value, tree: &Tree, depth: usize, seen: &mut usize) -> Resul
             other => return Err(format!("'{text}' puts {} into a text", other.name())),
         }
         if out.len() > LONGEST_TEXT {
-            return Err("the text grows without end".into());
+            return Err("the text refers to itself".into());
         }
     }
     out.push_str(rest);

@@ -1,4 +1,4 @@
-//! Which known name somebody probably meant.
+//! The known name nearest to a misspelt one.
 
 /// The known name with the fewest letters changed, if that is few enough to be meant; among equals, the first.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {

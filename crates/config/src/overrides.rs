@@ -1,7 +1,7 @@
-//! Overrides as they are written on a command line: `key=value`, `+key=value`, `++key=value`, `~key`, `~key=value`.
+//! Overrides as on a command line: `key=value`, `+key=value`, `++key=value`, `~key`, `~key=value`.
 //!
-//! A value is a word that reaches to the end (`data.input=/images/*.tif`), a quoted string, a list `[a, b]` or a map
-//! `{a: 1, b: 2}`. It is not YAML: a `#`, `*` or `: ` in a path means itself.
+//! A value is a word up to the end (`data.input=/images/*.tif`), a quoted string, a list `[a, b]` or a map `{a: 1, b: 2}`.
+//! It is not YAML: `#`, `*` and `: ` in a path have no special meaning.
 
 use crate::ConfigError;
 use crate::tree::{Node, Origin, Value};
@@ -51,7 +51,7 @@ impl Override {
             !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '/'))
         };
         if !key.split('.').all(is_word) {
-            return Err(fail(format!("'{key}' is no key: keys are words joined by dots")));
+            return Err(fail(format!("'{key}' is not a key: keys are words joined by dots")));
         }
         let value = value.map(|v| parse_value(v).map_err(fail)).transpose()?;
         Ok(Override { act, key: key.into(), value, text: text.into() })
@@ -68,7 +68,7 @@ pub(crate) fn parse_value(text: &str) -> Result<Value, String> {
             if reader.rest.trim().is_empty() {
                 return Ok(value);
             }
-            Err(format!("'{}' is too much behind the value", reader.rest.trim()))
+            Err(format!("unexpected '{}' after the value", reader.rest.trim()))
         }
         _ => Ok(plain(text)),
     }
@@ -118,7 +118,7 @@ impl Reader<'_> {
                     return Err(format!("the key '{key}' has no value"));
                 }
                 if entries.iter().any(|(k, _)| *k == key) {
-                    return Err(format!("the key '{key}' is there twice"));
+                    return Err(format!("the key '{key}' occurs twice"));
                 }
                 entries.push((key, node(self.value()?)));
                 self.separator('}', "a group of keys")?;
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_override_is_refused() {
+    fn invalid_overrides_are_refused() {
         for text in [
             "a",
             "=1",

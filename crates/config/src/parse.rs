@@ -1,7 +1,8 @@
-//! From YAML text to nodes with lines and comments.
+//! Parses YAML text into nodes with lines and comments.
 //!
-//! The parser's events carry no comments, so those are read from the text: what stands behind a key on its line, or on
-//! the lines directly above it. Aliases are expanded, and bounded: a small file cannot become a large tree.
+//! The events of the parser do not contain comments, so they are taken from the text: those after a key on its line, and
+//! those on the lines directly above it. Aliases are expanded with a limit, so that a small file cannot become a large
+//! tree.
 
 use crate::ConfigError;
 use crate::tree::{Node, Origin, Tree, Value};
@@ -126,7 +127,7 @@ impl Builder<'_> {
                         return fail("merge keys (<<) are not supported; write the keys out".into());
                     }
                     if entries.iter().any(|(k, _)| *k == text) {
-                        return fail(format!("the key '{text}' is there twice"));
+                        return fail(format!("the key '{text}' occurs twice"));
                     }
                     *key = Some((text, line));
                 }
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused_with_its_line() {
+    fn invalid_yaml_is_refused_with_its_line() {
         assert!(said("a: 1\nb: [1, 2\n").starts_with("f.yaml:"), "{}", said("a: 1\nb: [1, 2\n"));
         assert_eq!(
             said("a: 1\na: 2"),

@@ -1,4 +1,4 @@
-//! Trees as YAML that reads back as the same tree, with or without the origin of every value.
+//! Prints trees as YAML that reads back as the same tree, with or without the origin of every value.
 
 use crate::tree::{Node, Tree, Value};
 use std::fmt::Write;
@@ -64,7 +64,7 @@ pub(crate) fn flow(node: &Node) -> String {
     }
 }
 
-/// A word as it is where YAML takes it for that word, else in quotes.
+/// A plain word if YAML reads it as that word, otherwise in quotes.
 fn scalar(text: &str, quoted: bool) -> String {
     let is_plain =
         |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '+' | '.' | '/' | '$' | '^');

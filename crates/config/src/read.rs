@@ -1,8 +1,7 @@
-//! From trees to typed structs, through serde, with errors that know the key and where it was written.
+//! Reads trees into typed structs through serde, with errors that name the key and where it was written.
 //!
-//! Stricter than serde: a key that the struct does not have is refused whether or not the struct says
-//! `deny_unknown_fields`. More lenient than YAML: `1e5` is a whole number where one is asked for, and a word that
-//! looks like a number is a string where a string is asked for.
+//! Stricter than serde: an unknown key is refused even if the struct does not say `deny_unknown_fields`. More lenient than
+//! YAML: `1e5` is accepted as an integer, and a word that looks like a number is accepted as a string.
 
 use crate::error::{ReadError, Why};
 use crate::tree::{Node, Tree, Value, joined};
@@ -71,27 +70,27 @@ impl de::Error for Fault {
 
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Fault {
         let known: Vec<String> = expected.iter().map(|s| s.to_string()).collect();
-        Fault::Other(format!("'{variant}' is no choice{}", crate::nearest::meant(variant, &known)))
+        Fault::Other(format!("'{variant}' is not a choice{}", crate::nearest::meant(variant, &known)))
     }
 
     fn invalid_type(unexpected: de::Unexpected<'_>, expected: &dyn de::Expected) -> Fault {
-        Fault::Other(format!("{} is here, and {} is needed", words(unexpected), wanted(expected)))
+        Fault::Other(format!("found {}, and {} is needed", words(unexpected), wanted(expected)))
     }
 
     fn invalid_length(length: usize, expected: &dyn de::Expected) -> Fault {
-        Fault::Other(format!("a list of {length} is here, and {} is needed", wanted(expected)))
+        Fault::Other(format!("found a list of {length}, and {} is needed", wanted(expected)))
     }
 
     fn invalid_value(unexpected: de::Unexpected<'_>, expected: &dyn de::Expected) -> Fault {
-        Fault::Other(format!("{} is here, and {} is needed", words(unexpected), wanted(expected)))
+        Fault::Other(format!("found {}, and {} is needed", words(unexpected), wanted(expected)))
     }
 }
 
-/// What a type is to whoever writes a value of it.
+/// A type in the words of a user who writes a value.
 fn wanted(expected: &dyn de::Expected) -> String {
     match expected.to_string().as_str() {
         "f32" | "f64" => "a number".into(),
-        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number from 0 on".into(),
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number of 0 or more".into(),
         "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number".into(),
         "a boolean" => "true or false".into(),
         "a string" => "a text".into(),

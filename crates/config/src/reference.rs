@@ -1,5 +1,4 @@
-//! The reference of a configuration as Markdown, from the files themselves: every key of every file with its value and
-//! what the comment beside it says. The files are what users copy from, so what documents them stands there.
+//! The reference of a configuration as Markdown, generated from its files: every key with its value and the comment beside it.
 
 use crate::compose::compose;
 use crate::groups::Groups;

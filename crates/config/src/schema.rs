@@ -1,5 +1,5 @@
-//! The reference of a configuration from the JSON Schema of the structs that read it: keys, defaults, choices, and what the comments on the fields say. So what
-//! documents a key stands where the key is defined, once.
+//! The reference of a configuration, generated from the JSON Schema of its structs: keys, defaults, choices, and the doc
+//! comments of the fields. A key is therefore documented once, where it is defined.
 
 use serde_json::Value as Json;
 use std::fmt::Write;

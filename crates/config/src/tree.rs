@@ -1,4 +1,4 @@
-//! A configuration as it was composed: values in their order, each with where it came from.
+//! A composed configuration: values in order, each with its origin.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl fmt::Display for Origin {
 pub struct Node {
     pub value: Value,
     pub origin: Origin,
-    /// What the comments beside or above the key say of it.
+    /// The comments beside or above the key.
     pub about: String,
 }
 

@@ -112,7 +112,7 @@ fn keys_are_set_added_and_deleted() {
 }
 
 #[test]
-fn wrong_lines_say_what_was_meant() {
+fn errors_in_lines_name_the_nearest_key() {
     assert_eq!(
         said(&["trainer=gpu_optimised"]),
         "command line: group 'trainer' has no option 'gpu_optimised'; the nearest is 'gpu_optimized'"
@@ -361,7 +361,7 @@ fn the_last_of_keys_that_exclude_one_another_stays() {
 proptest! {
     /// JSON is YAML: what is read from it prints as YAML that reads back as the same values.
     #[test]
-    fn what_is_printed_reads_back(value in values(), number in 0u32..u32::MAX) {
+    fn printed_trees_read_back(value in values(), number in 0u32..u32::MAX) {
         let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("print");
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join(format!("{number}.yaml"));

@@ -1,8 +1,8 @@
-//! Coarse to fine: sampling a small image first and finer ones from it.
+//! Coarse-to-fine sampling: a small image is sampled first, and finer ones from it.
 //!
-//! A stage begins from the coarser result, enlarged, with the noise of an intermediate level. An
-//! [`Anchored`] denoiser also keeps every estimate's block means equal to the coarse image, so the fine
-//! result, shrunk again, is the coarse one.
+//! A stage starts from the enlarged coarser result with the noise of an intermediate level. An [`Anchored`] denoiser also
+//! keeps the block means of every estimate equal to the coarse image, so that averaging the fine result gives the coarse
+//! one.
 
 use crate::Error;
 use crate::denoiser::{Condition, Denoiser, Estimate, LevelInputs};

@@ -1,4 +1,4 @@
-//! Classifier-free guidance (Ho and Salimans 2022): away from what the network says without the condition.
+//! Classifier-free guidance (Ho and Salimans 2022): extrapolation from the unconditional to the conditional estimate.
 
 use crate::denoiser::{Condition, Denoiser, Estimate, LevelInputs};
 use clearshot_graph::{Builder, Value};
@@ -8,7 +8,7 @@ use clearshot_graph::{Builder, Value};
 pub struct ClassifierFree<D> {
     pub denoiser: D,
     pub weight: f64,
-    /// What stands for no condition: what the network was given where training dropped it.
+    /// The value without a condition: that of training when the condition was dropped.
     pub nothing: Condition,
 }
 

@@ -1,10 +1,9 @@
-//! Denoisers: what estimates the clean image, as nodes of a graph.
+//! Denoisers: functions that estimate the clean image, as nodes of a graph.
 //!
-//! A denoiser is a function (x, level, condition) -> x0 that adds its nodes to a builder. Networks become
-//! denoisers by preconditioning; clipping, classifier-free guidance and physical guidance map a
-//! denoiser to another. What depends on the noise level alone is computed in f64 on the host and enters
-//! the graph through [`LevelInputs`]: a denoiser names a number and says how it follows from the level,
-//! and whoever runs the graph sets it.
+//! A denoiser is a function (x, level, condition) -> x0 that adds its nodes to a builder. Networks become denoisers by
+//! preconditioning; clipping, classifier-free guidance and physical guidance map a denoiser to another one. Numbers that
+//! depend only on the noise level are computed in f64 on the host and enter the graph through [`LevelInputs`]: a denoiser
+//! names a number and gives its formula, and the caller that runs the graph sets it.
 
 use crate::level::Level;
 use clearshot_graph::{Builder, Type, Value};
@@ -33,7 +32,7 @@ pub struct Estimate {
     /// Where the logarithm of a reverse step's variance lies between the smallest (0) and the largest (1)
     /// that make sense, for each element; from networks that learned it.
     pub variance: Option<Value>,
-    /// What the network says of the error of `x0`, in its own measure.
+    /// The error of `x0` stated by the network, in its own unit.
     pub error: Option<Value>,
 }
 

@@ -1,4 +1,4 @@
-//! What can be wrong with levels, schedules, settings and runs.
+//! Errors of levels, schedules, settings and runs.
 
 use clearshot_graph::BuildError;
 use clearshot_physics::PhysicsError;

@@ -1,4 +1,4 @@
-//! Programs on plain f64 numbers, with any function as the denoiser: for oracles and for exact trajectories.
+//! Runs programs on plain f64 numbers with any function as the denoiser: for oracles and exact trajectories.
 
 use crate::Error;
 use crate::level::Level;

@@ -1,14 +1,13 @@
-//! Noise levels, and the lists of them that samplers walk down.
+//! Noise levels, and the lists of levels that samplers follow.
 //!
-//! `x = alpha x0 + sigma noise`. Variance-preserving levels have alpha^2 + sigma^2 = 1, exploding ones
-//! alpha = 1; the two differ only by the scale of x, and everything in this crate holds for both. What
-//! orders levels is the ratio sigma / alpha. A level also carries its `time`: what a network is told,
-//! which is the one place where discrete timesteps appear.
+//! `x = alpha x0 + sigma noise`. Variance-preserving levels have alpha^2 + sigma^2 = 1, variance-exploding ones alpha = 1;
+//! they differ only in the scale of x, and everything in this crate works for both. Levels are ordered by sigma / alpha. A
+//! level also has a `time`, the value that the network gets, which is the only place where discrete timesteps occur.
 
 use crate::Error;
 use std::sync::Arc;
 
-/// How much noise there is, and what a network is told about it.
+/// A noise level, and the value of it that a network gets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Level {
     pub alpha: f64,
@@ -70,7 +69,7 @@ pub struct Step {
 /// How the time of a level follows from its noise, for levels that a sampler makes up on its way.
 #[derive(Clone, Debug)]
 pub enum Clock {
-    /// ln(sigma / alpha) / 4, as EDM's networks are told.
+    /// ln(sigma / alpha) / 4, the time input of EDM's networks.
     LogSigma,
     /// The place in a table of ln(sigma / alpha) by timestep, between entries by linear interpolation.
     Table(Arc<[f64]>),
@@ -143,7 +142,7 @@ impl Levels {
     }
 
     /// Karras et al. 2022, equation 5: sigma^(1/rho) in equal parts from `sigma_max` to `sigma_min`, then
-    /// none; alpha is 1, and networks are told ln(sigma) / 4.
+    /// none; alpha is 1, and networks get ln(sigma) / 4.
     ///
     /// # Errors
     /// If there is no step, or the range or rho is not positive and rising.

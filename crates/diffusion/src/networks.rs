@@ -1,4 +1,4 @@
-//! The project's networks as [`Network`]s: which conditions each takes.
+//! The networks of this project as [`Network`]s: which conditions each accepts.
 
 use crate::denoiser::Condition;
 use crate::precondition::Network;

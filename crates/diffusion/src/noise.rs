@@ -1,7 +1,7 @@
-//! Noise by absolute voxel: what an image is given does not depend on tiles, batches or devices.
+//! Noise by absolute voxel coordinates, so that it does not depend on tiles, batches or devices.
 //!
-//! A row of [`BLOCK`] pixels has a key of its own, made of the image's seed and of where the row lies in
-//! the whole image. A tile asks for the rows that it covers, so tiles that overlap see the same noise.
+//! A row of [`BLOCK`] pixels has its own key, made from the seed of the image and the position of the row in the whole
+//! image. A tile asks for the rows that it covers, so overlapping tiles get the same noise.
 
 use crate::Error;
 use clearshot_graph::{Builder, Type, Value, ops::NoiseKind};
@@ -11,14 +11,14 @@ use clearshot_tensor::{Shape, Tensor};
 /// Pixels along X that share a key. A tile begins at a multiple of it.
 pub const BLOCK: usize = 16;
 
-/// What several draws of one step are told apart by.
+/// Distinguishes several draws of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// What a sampler adds.
     Steps,
-    /// What known pixels are given.
+    /// The values of known pixels.
     Known,
-    /// What sampling begins from.
+    /// The start of sampling.
     Start,
 }
 

@@ -1,4 +1,4 @@
-//! Which terms of a program's mixes are ever used: the others are not built.
+//! The terms of a program's mixes that are used at all; the others are not built.
 
 use crate::sampler::{Call, KEPT, Program, TERM_NAMES, TERMS};
 

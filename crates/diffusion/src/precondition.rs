@@ -1,8 +1,8 @@
-//! Preconditioning: from what a network predicts to the clean image.
+//! Preconditioning: from the prediction of a network to the clean image.
 //!
-//! Whatever a network was trained to predict, `x0 = skip x + output F(input x, time)` with three numbers
-//! that follow from the level. Networks for noise, x0 and velocity were trained on images of variance 1,
-//! x with alpha^2 + sigma^2 = 1; at other scales x is brought there first.
+//! For every kind of prediction, `x0 = skip x + output F(input x, time)` with three numbers that follow from the level.
+//! Networks that predict noise, x0 or velocity were trained with alpha^2 + sigma^2 = 1; at other scales x is converted
+//! first.
 
 use crate::denoiser::{Condition, Denoiser, Estimate, LevelInputs};
 use crate::level::Level;

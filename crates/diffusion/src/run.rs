@@ -11,7 +11,7 @@ use clearshot_graph::Builder;
 use clearshot_runtime::{Device, Options, Session, compile};
 use clearshot_tensor::{Shape, Tensor};
 
-/// What sampling begins from.
+/// The start of sampling.
 #[derive(Clone, Copy, Debug)]
 pub enum Start<'a> {
     /// Noise alone, of the first level.
@@ -90,7 +90,7 @@ impl Sampler {
         self.run_watched(start, tiles, |_, _| Ok(()))
     }
 
-    /// As [`Sampler::run`]; `watch` is told of each call that was made and may look at x.
+    /// As [`Sampler::run`]; `watch` is called after each call and may look at x.
     ///
     /// # Errors
     /// As [`Sampler::run`], and what `watch` returns.

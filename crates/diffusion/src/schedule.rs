@@ -1,11 +1,11 @@
-//! Schedules: tables of noise levels by timestep, as networks were trained with them.
+//! Schedules: tables of noise levels by timestep, as used in the training of networks.
 //!
-//! Peers hold betas and products of alphas in 32-bit floats, and a network saw what those numbers say. So
-//! the tables here are rounded where theirs are, and everything behind the table is f64.
+//! Other libraries store betas and cumulative products of alphas in 32-bit floats, and networks were trained with these
+//! values. The tables here are therefore rounded in the same places; everything after the table is f64.
 //!
-//! Two schedules are called "linear" by their authors: DDPM's, with equal steps of beta, and latent
-//! diffusion's, with equal steps of its square root. Here the first is [`BetaLaw::Linear`] and the second
-//! [`BetaLaw::ScaledLinear`], and names are looked up with whose names they are.
+//! Two schedules are called "linear" by their authors: DDPM's, with equal steps of beta, and latent diffusion's, with equal
+//! steps of its square root. Here the first is [`BetaLaw::Linear`] and the second [`BetaLaw::ScaledLinear`]; names are
+//! looked up together with the library that uses them.
 
 use crate::Error;
 use crate::level::{Clock, Level, Levels, Step, karras_sigmas};
@@ -135,7 +135,7 @@ pub enum End {
     First,
 }
 
-/// What a network is told of a level between two timesteps.
+/// The time input for a level between two timesteps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounding {
     /// The place between them.
@@ -304,7 +304,7 @@ impl Schedule {
         [self.ratios[0].into(), self.ratios[self.ratios.len() - 1].into()]
     }
 
-    /// Karras' levels (see [`Levels::karras`]) between two values of sigma / alpha, told to a network of
+    /// Karras' levels (see [`Levels::karras`]) between two values of sigma / alpha, for a network of
     /// this schedule; alpha^2 + sigma^2 = 1.
     ///
     /// # Errors

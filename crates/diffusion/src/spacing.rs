@@ -1,7 +1,6 @@
-//! Which timesteps of a schedule a sampler visits.
+//! The timesteps of a schedule that a sampler uses.
 //!
-//! Every spacing gives exactly as many distinct timesteps as were asked for, descending, all within the
-//! schedule, or refuses.
+//! Every spacing returns exactly the requested number of distinct timesteps, descending and within the schedule, or an error.
 
 use crate::Error;
 

@@ -1,7 +1,7 @@
-//! One call of a program as one graph, and the loop that replays it.
+//! One call of a program as a graph, and the loop that replays it.
 //!
-//! x and what a program keeps are states of the graph, so they stay on the device from the first call to
-//! the last. A call's numbers are scalar inputs. Only the terms that some call of the program uses are built.
+//! x and the values that a program keeps are states of the graph, so they stay on the device during the whole run. The
+//! coefficients of a call are scalar inputs. Only terms that some call uses are built.
 
 use crate::Error;
 use crate::denoiser::{Condition, Denoiser, Estimate, LevelInputs};

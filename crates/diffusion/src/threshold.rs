@@ -1,8 +1,8 @@
-//! Dynamic thresholding (Saharia et al. 2022): each image is clipped to a quantile of its own values and
-//! scaled back to [-1, 1].
+//! Dynamic thresholding (Saharia et al. 2022): each image is clipped to a quantile of its own values and scaled back to
+//! [-1, 1].
 //!
-//! Graphs cannot sort. The two order statistics that a quantile lies between are found by bisection, both at
-//! once: each round counts the values above a bound.
+//! Graphs cannot sort. The two order statistics around a quantile are found by bisection, both at the same time: each round
+//! counts the values above a bound.
 
 use crate::denoiser::{Condition, Denoiser, Estimate, LevelInputs};
 use clearshot_graph::ops::{Binary, Op, Reduce, ReduceKind, Unary};

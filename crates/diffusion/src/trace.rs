@@ -1,7 +1,7 @@
-//! Which op made the first value that is not finite.
+//! Finds the operation that produced the first value that is not finite.
 //!
-//! The run is repeated up to the call that failed: it is deterministic, and nothing has to be kept while
-//! all goes well. Then the call's graph runs once more with the mean size of every value as an output.
+//! The run is repeated up to the failed call, which is possible because it is deterministic, so nothing has to be stored in
+//! normal runs. The graph of the call then runs once more with the mean magnitude of every value as an output.
 
 use crate::Error;
 use crate::sampler::Program;

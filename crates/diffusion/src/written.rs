@@ -1,4 +1,4 @@
-//! Samplers, levels and laws as users write them: `NAME`, or `NAME:key=value,key=value` with the numbers that it takes.
+//! Parses samplers, levels and laws as users write them: `NAME`, or `NAME:key=value,key=value` with parameters.
 
 use crate::Error;
 
@@ -7,7 +7,7 @@ use crate::Error;
 pub struct Setting {
     pub name: &'static str,
     pub about: &'static str,
-    /// What it is where it is not given.
+    /// Its default.
     pub default: f64,
     /// Whether it counts something.
     pub whole: bool,
@@ -72,7 +72,7 @@ pub fn values(settings: &[Setting], given: &[Given<'_>], of: &'static str) -> Re
     Ok(settings.iter().zip(values).map(|(s, v)| v.unwrap_or(s.default)).collect())
 }
 
-/// How something is written, with its numbers as they are by default; one that is beyond any number says that there is none.
+/// The notation of an entry with its default values; an infinite one is written as no limit.
 pub fn form(name: &str, settings: &[Setting]) -> String {
     let shown: Vec<String> = settings
         .iter()

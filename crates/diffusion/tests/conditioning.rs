@@ -1,5 +1,5 @@
-//! Conditions beside the image: a network that is given c as further channels hears it, and is the unconditional network
-//! where c is nothing.
+//! Conditions in addition to the image: a network that gets them as further channels uses them, and equals the
+//! unconditional network if they are zero.
 
 use clearshot_diffusion::precondition::{Preconditioned, Prediction};
 use clearshot_diffusion::{Condition, Denoiser, Level, LevelInputs};
@@ -75,7 +75,7 @@ fn estimate(prediction: Prediction, held: &Weights, condition: Option<&Array>) -
 }
 
 #[test]
-fn a_condition_is_heard_and_nothing_is_no_condition() {
+fn a_condition_has_an_effect_and_zeros_have_none() {
     let narrow = fresh(IMAGE, 1);
     let wide = widened(&narrow);
     let shape = Shape::from([2, 8, 8, CONDITION]);

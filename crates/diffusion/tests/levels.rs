@@ -93,7 +93,7 @@ fn betas_follow_their_laws() {
 }
 
 #[test]
-fn linear_means_what_its_author_meant() {
+fn linear_schedules_follow_their_authors() {
     assert_eq!(BetaLaw::of_diffusers("linear").unwrap(), BetaLaw::Linear);
     assert_eq!(BetaLaw::of_latent_diffusion("linear").unwrap(), BetaLaw::ScaledLinear);
     assert_eq!(BetaLaw::of_latent_diffusion("sqrt_linear").unwrap(), BetaLaw::Linear);

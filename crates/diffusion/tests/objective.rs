@@ -58,7 +58,7 @@ fn check_gradient(what: &str, build: &dyn Fn(&mut Builder, Value, Value) -> Valu
 }
 
 #[test]
-fn terms_are_what_they_say_and_have_true_gradients() {
+fn terms_equal_their_definition_and_have_correct_gradients() {
     let (x, y) = (values([2, 4, 5, 1], 1), values([2, 4, 5, 1], 2));
     let positive = |a: &Array| a.map(|v| v.abs() + 0.3);
     let (px, py) = (positive(&x), positive(&y));

@@ -1,5 +1,5 @@
-//! Samplers against what is known exactly: images whose values are normal have a denoiser, an ODE
-//! solution and a distribution in closed form.
+//! Samplers against exact results: for normally distributed values the denoiser, the solution of the ODE and the
+//! distribution have closed forms.
 
 use clearshot_diffusion::host::{self, HostEstimate};
 use clearshot_diffusion::sampler::{

@@ -1,5 +1,5 @@
-//! Guided sampling against posteriors that are known: Gaussian images (also under a PSF), Gamma-distributed
-//! ones and two-level ones under Poisson noise. No network and no training: denoisers in closed form.
+//! Guided sampling against known posteriors: Gaussian images (also under a PSF), Gamma-distributed and two-level ones under
+//! Poisson noise. Denoisers have closed forms; nothing is trained.
 
 use clearshot_diffusion::guide::{Covariance, Discrepancy, Measurement, NormAdaptive, Proximal};
 use clearshot_diffusion::host::{self, HostEstimate};

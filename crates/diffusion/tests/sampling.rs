@@ -1,5 +1,5 @@
-//! Samplers on a device: one graph replayed. Against the host's numbers, alone and in batches, with known
-//! pixels, from intermediate levels, coarse to fine, and when things go wrong.
+//! Samplers on a device: one graph replayed. Compared with the host, for single images and batches, with known pixels, from
+//! intermediate levels, coarse to fine, and with errors.
 
 use clearshot_diffusion::cascade::{self, Anchored, Stage};
 use clearshot_diffusion::host::{self, HostEstimate};
@@ -290,7 +290,7 @@ fn sampling_from_an_image_begins_at_its_level() {
     let levels = Levels::karras([0.01, 20.0], 7.0, 20).unwrap().starting_below(0.3).unwrap();
     let program = heun(&levels, &Churn::NONE).unwrap();
     assert_eq!(program.start(), levels.start());
-    // A denoiser that gives x back leaves the start as it is.
+    // A denoiser that returns x leaves the start unchanged.
     let same = |_: &mut Builder, x: Value, _: &mut LevelInputs, _: &Condition| Estimate::of(x);
     let mut sampler = compiled(&same, shape, program, Setup::default());
     let x = to_f64(&sampler.run(Start::Image(&image), &[Tile::whole(4)]).unwrap());
@@ -476,7 +476,7 @@ fn a_threshold_is_a_quantile_of_each_image() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_by_name() {
+fn mismatches_are_refused_by_name() {
     let levels = schedule().levels(Spacing::Trailing, 4, End::Clean).unwrap();
     let learned = ddpm(&levels, &Ddpm { variance: Variance::Learned, temperature: 1.0 }).unwrap();
     let device = Device::cpu(Some(1));

@@ -1,7 +1,7 @@
-//! Which setting to use under limits of memory, time and quality.
+//! Recommends a setting within limits of memory, time and quality.
 //!
-//! A method is tried at several sizes (and settings); of those that keep all limits, the one with the best PSNR is
-//! recommended, and among equals the fastest. Where none does, it is said which limit each breaks.
+//! A method is evaluated at several sizes (and settings). Of those within all limits, the one with the best PSNR is
+//! recommended, and the fastest if several are equal. If there is none, each is listed with the limits that it exceeds.
 
 use serde::Serialize;
 
@@ -38,7 +38,7 @@ pub fn broken(trial: &Trial, limits: &Limits) -> Vec<String> {
         }
     }
     if let Some(most) = limits.seconds.filter(|most| trial.seconds > *most) {
-        out.push(format!("takes {:.2} s a megapixel, and {most} are allowed", trial.seconds));
+        out.push(format!("takes {:.2} s per megapixel, and {most} are allowed", trial.seconds));
     }
     if let Some(least) = limits.psnr.filter(|least| trial.psnr < *least) {
         out.push(format!("reaches {:.2} dB, and {least} are asked for", trial.psnr));

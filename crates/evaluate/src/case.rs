@@ -1,4 +1,4 @@
-//! What is restored: generated scenes at chosen light levels; `files` has given pairs of files.
+//! Cases: generated scenes at chosen light levels. Pairs of files are in `files`.
 
 use crate::EvaluateError;
 use crate::method::View;
@@ -16,7 +16,7 @@ pub struct Case {
     pub index: u32,
     /// The noise-free mean in electrons, background included, sharp.
     pub truth: Vec<f32>,
-    /// What is true of the background and the read noise; the view may be told otherwise.
+    /// The true background and read noise; a view may be given other values.
     pub background: f64,
     pub read_noise: f64,
     pub psf: Option<Psf>,
@@ -35,11 +35,11 @@ pub enum Scale {
     Counts { range: f64, fit: bool, limits: [f64; 2] },
 }
 
-/// What methods are told of the camera, as factors on the truth: 1 is right. For finding out what a wrong calibration
+/// The camera parameters that methods are given, as factors of the true ones: 1 is right. For finding out what a wrong calibration
 /// costs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Told {
+pub struct Assumed {
     /// Electrons per count.
     pub gain: f64,
     pub background: f64,
@@ -50,13 +50,13 @@ pub struct Told {
     pub shift: f64,
 }
 
-impl Default for Told {
-    fn default() -> Told {
-        Told { gain: 1.0, background: 1.0, read_noise: 1.0, psf: 1.0, shift: 0.0 }
+impl Default for Assumed {
+    fn default() -> Assumed {
+        Assumed { gain: 1.0, background: 1.0, read_noise: 1.0, psf: 1.0, shift: 0.0 }
     }
 }
 
-impl Told {
+impl Assumed {
     /// The value of a key that is right.
     pub fn truth(key: &str) -> f64 {
         if key == "shift" { 0.0 } else { 1.0 }
@@ -76,7 +76,9 @@ pub struct Bench {
     pub seed: u64,
     /// Blur by a Gaussian of this standard deviation in pixels.
     pub psf_sigma: Option<f64>,
-    pub told: Told,
+    /// The camera that methods are given; `told` in files.
+    #[serde(rename = "told")]
+    pub assumed: Assumed,
 }
 
 impl Default for Bench {
@@ -89,7 +91,7 @@ impl Default for Bench {
             // Far from the seeds that training starts from.
             seed: 770_001,
             psf_sigma: None,
-            told: Told::default(),
+            assumed: Assumed::default(),
         }
     }
 }
@@ -113,15 +115,15 @@ impl Bench {
         for &peak in &self.peaks {
             require(positive(peak), "a peak", peak.to_string(), "a finite number above zero")?;
         }
-        let told = [self.told.gain, self.told.background, self.told.read_noise, self.told.psf];
-        for factor in told {
+        let assumed = [self.assumed.gain, self.assumed.background, self.assumed.read_noise, self.assumed.psf];
+        for factor in assumed {
             require(positive(factor), "a factor on the camera", factor.to_string(), "a number above zero")?;
         }
-        let Told { psf, shift, .. } = self.told;
+        let Assumed { psf, shift, .. } = self.assumed;
         require(shift.is_finite(), "the PSF's shift", shift.to_string(), "a finite number of pixels")?;
         let needs_psf = psf != 1.0 || shift != 0.0;
         let got = format!("psf={psf} and shift={shift} without a blur");
-        require(self.psf_sigma.is_some() || !needs_psf, "what is told of the PSF", got, "a --psf-sigma")?;
+        require(self.psf_sigma.is_some() || !needs_psf, "what is assumed of the PSF", got, "a --psf-sigma")?;
         Ok(())
     }
 
@@ -191,17 +193,17 @@ pub(crate) fn pictured(
     let electrons = camera.take(&values, &shape, seed, index)?.values;
     let background = camera.background as f32;
     let truth = values.iter().map(|v| (peak * f64::from(*v)) as f32 + background).collect();
-    let told = bench.told;
+    let assumed = bench.assumed;
     let view = View {
-        electrons: electrons.iter().map(|&e| (f64::from(e) * told.gain) as f32).collect(),
-        gain: told.gain,
+        electrons: electrons.iter().map(|&e| (f64::from(e) * assumed.gain) as f32).collect(),
+        gain: assumed.gain,
         offset: 0.0,
         shape: shape.clone(),
-        background: camera.background * told.gain * told.background,
-        read_noise: camera.read_noise * told.gain * told.read_noise,
+        background: camera.background * assumed.gain * assumed.background,
+        read_noise: camera.read_noise * assumed.gain * assumed.read_noise,
         correlation: Correlation::WHITE,
         saturation: None,
-        psf: blur(told.psf, told.shift)?,
+        psf: blur(assumed.psf, assumed.shift)?,
         seed: seed ^ u64::from(index),
     };
     Ok(Case {

@@ -1,16 +1,16 @@
-//! What a wrong calibration costs: a method's PSNR over what it was told of one number of the camera.
+//! The cost of a wrong calibration: PSNR of a method as a function of one camera parameter that it is given.
 
-use crate::Told;
+use crate::Assumed;
 use serde::Serialize;
 use std::fmt::Write;
 
-/// One method under one number that was told in several ways.
+/// One method with several values of one camera parameter.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Curve {
     pub method: String,
-    /// A key of [`Told`].
+    /// A key of [`Assumed`].
     pub key: String,
-    /// What was told, rising, and the mean PSNR in dB.
+    /// The values given, rising, and the mean PSNR in dB.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -32,10 +32,10 @@ impl Curve {
         out
     }
 
-    /// What is lost by being told a value, in dB, between the points by a straight line; none outside of them, or where
+    /// The loss with a given value, in dB, interpolated linearly between the points; `None` outside of them, or where
     /// the truth is not among them.
     pub fn loss(&self, value: f64) -> Option<f64> {
-        Some(self.at(Told::truth(&self.key))? - self.at(value)?)
+        Some(self.at(Assumed::truth(&self.key))? - self.at(value)?)
     }
 
     fn at(&self, value: f64) -> Option<f64> {
@@ -50,7 +50,7 @@ impl Curve {
 
     /// Whether PSNR falls from the truth to either side, but for a rise of up to `by` dB from one point to the next.
     pub fn falls(&self, by: f64) -> bool {
-        let truth = Told::truth(&self.key);
+        let truth = Assumed::truth(&self.key);
         let steps = self.points.windows(2);
         steps.into_iter().all(|w| match w[1].0 <= truth + 1e-9 {
             true => w[0].1 <= w[1].1 + by,
@@ -61,7 +61,7 @@ impl Curve {
     }
 }
 
-/// A rise that is no rise, in dB.
+/// A rise in dB below which a curve counts as flat.
 const LEVEL: f64 = 0.05;
 
 /// The curves as a part of a report.
@@ -75,7 +75,7 @@ pub fn markdown(curves: &[Curve]) -> String {
         let unit = if key == "shift" { "pixels off" } else { "times the truth" };
         let _ = write!(
             out,
-            "\n## What a wrong {key} costs\n\ndB lost against being told the truth, by what was told ({unit}).\n\n| method | {} | falls to both sides |\n|{}\n",
+            "\n## What a wrong {key} costs\n\nLoss in dB compared with the true value, by the value that methods were given ({unit}).\n\n| method | {} | falls to both sides |\n|{}\n",
             values.join(" | "),
             "---|".repeat(values.len() + 2)
         );

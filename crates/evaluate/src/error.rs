@@ -1,4 +1,4 @@
-//! What cannot be evaluated, and why.
+//! Errors of evaluation.
 
 use std::path::PathBuf;
 

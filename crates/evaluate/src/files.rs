@@ -1,9 +1,8 @@
-//! Given pairs of files: which planes there are, what camera each was taken with, which group each belongs to, and how they
-//! become cases.
+//! Pairs of files as cases: their planes, the camera of each, and their groups.
 //!
-//! What is not said of the camera is estimated from each noisy file by the function that `restore` and `denoise` call, so
-//! that what is scored is what a user gets who says nothing. Scores are in the files' own unit, as scikit-image computes
-//! them: see [`Scale::Counts`].
+//! Camera parameters that are not given are estimated from each noisy file by the function that `restore` and `denoise`
+//! use, so that the scores are those of a user with default settings. Scores are in the unit of the files, as in
+//! scikit-image: see [`Scale::Counts`].
 
 use crate::EvaluateError;
 use crate::case::{Case, Scale};
@@ -24,7 +23,7 @@ use std::path::{Path, PathBuf};
 /// How pairs of files are looked at and scored.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Terms {
-    /// What is given of the camera; the rest is estimated.
+    /// The given camera parameters; the others are estimated.
     pub known: Known,
     /// How many times the light of the true files the noisy ones have.
     pub exposure: f64,
@@ -85,7 +84,7 @@ impl Pairs {
             listing.entries.into_iter().filter_map(|e| Some((e.target?, e.input))).collect()
         };
         if pairs.is_empty() {
-            let why = format!("no file there has the name of one in {noisy}");
+            let why = format!("no file there has the same name as one in {noisy}");
             return Err(EvaluateError::File { path: truth.into(), why });
         }
         let mut parts = Vec::new();
@@ -107,7 +106,7 @@ impl Pairs {
         &self.terms
     }
 
-    /// What the scores of plane `number` follow from, in words.
+    /// The inputs of the scores of plane `number`, as text.
     ///
     /// # Errors
     /// If the camera cannot be estimated.
@@ -140,7 +139,7 @@ impl Pairs {
 
     /// Plane `number`, in electrons of its camera. The peak is the 99.8th percentile of the truth above the background,
     /// which is the truth's 0.5th percentile. Noisy files have `exposure` times the light of the true ones, which are
-    /// scaled to that before: the measurement as it is then scores as one that was only scaled.
+    /// scaled to that before: the raw measurement then scores like one that was only scaled.
     ///
     /// # Errors
     /// If a file cannot be read, the shapes differ, a pixel is not finite, the truth has no light, or the camera cannot be
@@ -165,7 +164,7 @@ impl Pairs {
         let mut truth = electrons(finite(&truth_file, &part.truth, &part.region)?);
         truth.iter_mut().for_each(|v| *v = (f64::from(*v) * self.terms.exposure) as f32);
         let own_range = range_of(&truth) / camera.gain;
-        // The light of a clean file of another scale is told on the scale of the noisy one.
+        // The light of a clean file with another scale is converted to the scale of the noisy one.
         let mut sorted = if self.terms.fit { on_the_scale_of(&measured, &truth) } else { truth.clone() };
         sorted.sort_by(f32::total_cmp);
         let at = |share: f64| f64::from(sorted[((sorted.len() - 1) as f64 * share).round() as usize]);
@@ -258,21 +257,21 @@ fn finite(image: &Image, path: &Path, region: &[Range<usize>]) -> Result<Vec<f64
     Ok(values)
 }
 
-/// The greatest value less the least.
+/// The maximum minus the minimum.
 fn range_of(values: &[f32]) -> f64 {
     let ends =
         values.iter().fold([f32::INFINITY, f32::NEG_INFINITY], |[low, high], &v| [low.min(v), high.max(v)]);
     f64::from(ends[1]) - f64::from(ends[0])
 }
 
-/// A clean image with the gain and offset that bring it nearest to the noisy one; as it is where the two do not rise together.
+/// A clean image scaled to the noisy one by gain and offset (least squares); unchanged if the two are not correlated.
 fn on_the_scale_of(noisy: &[f32], clean: &[f32]) -> Vec<f32> {
     let [from, to] = [clean, noisy].map(|x| x.iter().map(|&v| f64::from(v)).collect::<Vec<f64>>());
     let (gain, offset) = fitted(&from, &to);
     if gain > 0.0 { from.iter().map(|v| (gain * v + offset) as f32).collect() } else { clean.to_vec() }
 }
 
-/// What a method is told of the background is what can be found in the measurement, as restoring a file does.
+/// The background that a method is given is estimated from the measurement, as in restoring a file.
 fn background_of(electrons: &[f32], shape: &[usize], read_noise: f64) -> Result<f64, EvaluateError> {
     let camera = Camera { read_noise, ..Camera::default() };
     let values = learned::Values { values: electrons, size: shape, channels: 1 };
@@ -296,7 +295,7 @@ const FILES: &str = "files";
 
 impl Grouping {
     /// # Errors
-    /// If the text is no regular expression.
+    /// If the text is not a regular expression.
     pub fn parse(text: Option<&str>) -> Result<Grouping, EvaluateError> {
         match text {
             None => Ok(Grouping::Numbered),

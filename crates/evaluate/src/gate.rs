@@ -1,8 +1,7 @@
-//! May a new model take an old one's place? Not where one of its metrics falls under 95 % of the old one's.
+//! Decides whether a new model may replace an old one: no metric may be below 95 % of the old one's.
 //!
-//! PSNR and SSIM are compared as they are. chi2 and coverage are best at a value (1 and 0.9), so what is compared is
-//! how near they are to it: 1 less the distance, not below 0. Images that the old one restored and the new one did not
-//! count as a metric of their own.
+//! PSNR and SSIM are compared directly. chi2 and coverage have a best value (1 and 0.9), so the distance to it is compared:
+//! 1 minus the distance, at least 0. Images that only the old model restored count as a metric of their own.
 
 use crate::EvaluateError;
 use crate::summary::{Cell, Summary};

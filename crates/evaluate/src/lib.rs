@@ -27,7 +27,7 @@ mod score;
 pub mod stress;
 mod summary;
 
-pub use case::{Bench, Case, Scale, Told, rounded};
+pub use case::{Assumed, Bench, Case, Scale, rounded};
 pub use clearshot_model::DEFAULT;
 pub use error::EvaluateError;
 pub use learned::{AUTO, Learned};

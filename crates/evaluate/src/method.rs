@@ -1,4 +1,4 @@
-//! What restores: the raw input, classical restorers alone and under the generalised Anscombe transform, models.
+//! Methods: the raw input, classical restorers with and without the generalised Anscombe transform, and models.
 
 use crate::EvaluateError;
 use crate::case::Case;
@@ -12,7 +12,7 @@ use clearshot_restore::invalid::{Filled, Invalid};
 use clearshot_restore::saturated::{Least, NoiseLevel, raise};
 use std::borrow::Cow;
 
-/// What a method is told: electrons and what is believed of the camera.
+/// The input of a method: electrons and the assumed camera.
 #[derive(Clone, Debug)]
 pub struct View {
     pub electrons: Vec<f32>,
@@ -30,7 +30,7 @@ pub struct View {
     /// Electrons from which on pixels are saturated, where values pile up at the top of the range.
     pub saturation: Option<f32>,
     pub psf: Option<Psf>,
-    /// What random methods draw from.
+    /// The seed of random methods.
     pub seed: u64,
 }
 
@@ -48,7 +48,7 @@ pub trait Method {
     /// As it stands in tables.
     fn name(&self) -> &str;
 
-    /// What names it in records: everything that its results follow from, a model's weights included.
+    /// Its name in records: everything that its results depend on, including a model's weights.
     fn identity(&self) -> String {
         self.name().to_string()
     }
@@ -103,7 +103,7 @@ impl Method for Raw {
     }
 }
 
-/// A denoiser of [`METHODS`], told one noise level for the whole image, or under the Anscombe transform.
+/// A denoiser of [`METHODS`], with one noise level for the whole image, or under the Anscombe transform.
 pub struct Classical {
     name: String,
     method: classical::Method,

@@ -1,5 +1,4 @@
-//! The Gaussian blur that is best by the truth: no method, since nobody has the truth, but a bound that every method has to
-//! reach which is worth its time.
+//! The Gaussian blur with the best width according to the truth: an oracle, which every useful method should exceed.
 
 use crate::case::Case;
 use crate::method::{Method, Restored, View};

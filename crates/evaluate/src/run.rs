@@ -1,12 +1,12 @@
-//! From methods and cases to records, each made once.
+//! Makes records from methods and cases, each only once.
 //!
-//! A [`Store`] is a file of JSON lines, appended to record by record; what has its scores in it is not made again. Of two
-//! lines with one key the last holds. A line that was cut off by a crash is dropped when the store is opened.
+//! A [`Store`] is a file of JSON lines, to which records are appended; existing records are not computed again. If two
+//! lines have the same key, the last one counts. A line that was cut off by a crash is dropped when the store is opened.
 
 use crate::case::Case;
 use crate::method::{Method, Restored};
 use crate::score::Scores;
-use crate::{EvaluateError, Told};
+use crate::{Assumed, EvaluateError};
 use clearshot_image::picture::{Panel, Stretch, side_by_side};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -72,7 +72,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Takes the records of another store's file too, which stays as it is. What this store has itself goes before it.
+    /// Also reads the records of another store's file, which is not changed. Records of this store take precedence.
     ///
     /// # Errors
     /// As [`Store::open`].
@@ -143,20 +143,20 @@ pub struct Progress<'a> {
     pub done: usize,
     pub total: usize,
     pub record: &'a Record,
-    /// What restoring and scoring took, beside others where cases are done side by side.
+    /// The time of restoring and scoring; cases may run in parallel.
     pub seconds: f64,
 }
 
 /// The key of a method's record on a case: what both follow from.
-pub(crate) fn key(method: &dyn Method, case: &str, told: &Told) -> String {
-    let told = match *told == Told::default() {
+pub(crate) fn key(method: &dyn Method, case: &str, assumed: &Assumed) -> String {
+    let assumed = match *assumed == Assumed::default() {
         true => String::new(),
         false => format!(
             "|told gain {} background {} read-noise {} psf {} shift {}",
-            told.gain, told.background, told.read_noise, told.psf, told.shift
+            assumed.gain, assumed.background, assumed.read_noise, assumed.psf, assumed.shift
         ),
     };
-    format!("{}|{case}{told}", method.identity())
+    format!("{}|{case}{assumed}", method.identity())
 }
 
 /// Makes the records of every method on cases `0..count` that the store has no scores of, and returns them all, case by
@@ -173,7 +173,7 @@ pub fn run(
     count: usize,
     name: &dyn Fn(usize) -> Result<String, EvaluateError>,
     case: &dyn Fn(usize) -> Result<Case, EvaluateError>,
-    told: &Told,
+    assumed: &Assumed,
     at_once: bool,
     store: &mut Store,
     progress: &mut dyn FnMut(Progress<'_>),
@@ -182,7 +182,7 @@ pub fn run(
     let mut out = Vec::with_capacity(total);
     for number in 0..count {
         let case_name = name(number)?;
-        let keys: Vec<String> = methods.iter().map(|m| key(m.as_ref(), &case_name, told)).collect();
+        let keys: Vec<String> = methods.iter().map(|m| key(m.as_ref(), &case_name, assumed)).collect();
         let missing = |k: &usize| store.get(&keys[*k]).and_then(Record::scores).is_none();
         let missing: Vec<usize> = (0..methods.len()).filter(missing).collect();
         if !missing.is_empty() {
@@ -199,10 +199,10 @@ pub fn run(
             let jobs: Vec<(&(dyn Method + Sync), String)> =
                 shared.iter().filter_map(|k| Some((methods[**k].shared()?, keys[**k].clone()))).collect();
             let made: Vec<(Record, f64)> =
-                jobs.into_par_iter().map(|(method, key)| timed(method, &case, told, key)).collect();
+                jobs.into_par_iter().map(|(method, key)| timed(method, &case, assumed, key)).collect();
             made.into_iter().try_for_each(&mut keep)?;
             for k in alone {
-                keep(timed(methods[*k].as_ref(), &case, told, keys[*k].clone()))?;
+                keep(timed(methods[*k].as_ref(), &case, assumed, keys[*k].clone()))?;
             }
         }
         for (method, key) in methods.iter().zip(&keys) {
@@ -215,15 +215,15 @@ pub fn run(
     Ok(out)
 }
 
-fn timed(method: &dyn Method, case: &Case, told: &Told, key: String) -> (Record, f64) {
+fn timed(method: &dyn Method, case: &Case, assumed: &Assumed, key: String) -> (Record, f64) {
     let start = Instant::now();
-    let record = record(method, case, told, key);
+    let record = record(method, case, assumed, key);
     (record, start.elapsed().as_secs_f64())
 }
 
-fn record(method: &dyn Method, case: &Case, told: &Told, key: String) -> Record {
+fn record(method: &dyn Method, case: &Case, assumed: &Assumed, key: String) -> Record {
     let scored = |restored: Restored| -> Result<Scores, String> {
-        let scores = Scores::of(case, &restored, told).map_err(|e| e.to_string())?;
+        let scores = Scores::of(case, &restored, assumed).map_err(|e| e.to_string())?;
         if scores.is_finite() { Ok(scores) } else { Err("the result has pixels that are not finite".into()) }
     };
     let outcome = match method.restore_case(case).and_then(scored) {
@@ -245,7 +245,7 @@ fn record(method: &dyn Method, case: &Case, told: &Told, key: String) -> Record 
 /// Truth, measurement and what each method makes of it, side by side, as PNG.
 ///
 /// # Errors
-/// If the case is no plane, or the PNG cannot be made.
+/// If the case is not a plane, or the PNG cannot be made.
 pub fn picture(methods: &[Box<dyn Method>], case: &Case) -> Result<Vec<u8>, EvaluateError> {
     let [y, x] = case.view.shape[..] else {
         return Err(EvaluateError::Setting {

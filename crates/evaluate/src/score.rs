@@ -1,8 +1,8 @@
-//! One method's scores on one case.
+//! The scores of one method on one case.
 
 use crate::case::{Case, Scale};
 use crate::method::Restored;
-use crate::{EvaluateError, Told};
+use crate::{Assumed, EvaluateError};
 use clearshot_metrics::ssim::Ssim;
 use clearshot_metrics::{Crop, ImageRef, Pair, Rounding, intensity, residual};
 use clearshot_physics::{Boundary, Operator};
@@ -98,7 +98,7 @@ fn pair<'a>(truth: &'a [f64], image: &'a [f64], shape: &'a [usize]) -> Result<Pa
     Ok(Pair::new(truth, image, None, Rounding::Keep, Crop::Nothing)?)
 }
 
-/// Gain and offset that bring an image nearest to the truth by least squares; of a constant image only the offset is told.
+/// Gain and offset that bring an image nearest to the truth by least squares; for a constant image only the offset is determined.
 pub(crate) fn fitted(image: &[f64], truth: &[f64]) -> (f64, f64) {
     let mean = |x: &[f64]| x.iter().sum::<f64>() / x.len() as f64;
     let (at_image, at_truth) = (mean(image), mean(truth));
@@ -112,15 +112,15 @@ pub(crate) fn fitted(image: &[f64], truth: &[f64]) -> (f64, f64) {
 }
 
 impl Scores {
-    /// Scores a restoration. `told` undoes the gain that the method was told wrongly: errors of scale are the
+    /// Scores a restoration. `assumed` undoes the wrong gain that the method was given: errors of scale are the
     /// calibration's, and count as such only in what the method made of them.
     ///
     /// # Errors
     /// If the restoration has another size, or the image is too small for SSIM's window.
-    pub fn of(case: &Case, restored: &Restored, told: &Told) -> Result<Scores, EvaluateError> {
-        let mean: Vec<f64> = restored.mean.iter().map(|&v| f64::from(v) / told.gain).collect();
+    pub fn of(case: &Case, restored: &Restored, assumed: &Assumed) -> Result<Scores, EvaluateError> {
+        let mean: Vec<f64> = restored.mean.iter().map(|&v| f64::from(v) / assumed.gain).collect();
         let spread =
-            restored.std.as_ref().map(|s| s.iter().map(|&v| f64::from(v) / told.gain).collect::<Vec<_>>());
+            restored.std.as_ref().map(|s| s.iter().map(|&v| f64::from(v) / assumed.gain).collect::<Vec<_>>());
         let scaled = Scaled::of(case, &mean);
         let pair = scaled.pair(&case.view.shape)?;
         let reach = restored.reach.unwrap_or(NINETY);
@@ -134,7 +134,7 @@ impl Scores {
             psnr: scaled.psnr(&case.view.shape)?,
             ssim: scaled.ssim.mean(&pair)?,
             mae: intensity::mae(&pair) / scaled.range,
-            chi2: chi2(case, &mean, spread.as_deref(), told)?,
+            chi2: chi2(case, &mean, spread.as_deref(), assumed)?,
             coverage,
             spread: spread.as_deref().map(mean_spread),
         })
@@ -147,13 +147,13 @@ impl Scores {
 
 /// The mean squared residual of the measurement in units of its variance under the restored mean. Where there is a
 /// spread, it is the mean over what the truth may be, so its squares are added; what a blur leaves of it is not known.
-fn chi2(case: &Case, mean: &[f64], spread: Option<&[f64]>, told: &Told) -> Result<f64, EvaluateError> {
+fn chi2(case: &Case, mean: &[f64], spread: Option<&[f64]>, assumed: &Assumed) -> Result<f64, EvaluateError> {
     let shape = &case.view.shape;
     let predicted = match &case.psf {
         Some(psf) => Operator::blur(shape.as_slice(), psf, Boundary::Reflect)?.apply(mean)?,
         None => mean.to_vec(),
     };
-    let observed: Vec<f64> = case.view.electrons.iter().map(|&e| f64::from(e) / told.gain).collect();
+    let observed: Vec<f64> = case.view.electrons.iter().map(|&e| f64::from(e) / assumed.gain).collect();
     // No pixel has less light than none.
     let least = case.background.max(1e-3);
     let variance: Vec<f64> =

@@ -1,12 +1,11 @@
-//! Does a method invent things, and what does it miss? Two tests whose truth is known.
+//! Tests for invented and missed structure, with a known truth.
 //!
-//! [`blank_field`]: pictures of nothing; a method that can be trusted gives nothing back. [`faint_line`]: a line of a
-//! given brightness in an empty picture; how much of it comes back, and how far it stands above what comes back where
-//! there is none.
+//! [`blank_field`]: empty images, in which a method should find nothing. [`faint_line`]: a line of a given brightness in an
+//! otherwise empty image; how much of it is recovered, and its contrast to the residual structure around it.
 
 use crate::case::{BLANK, Bench, Case, pictured};
 use crate::method::Method;
-use crate::{EvaluateError, Told};
+use crate::{Assumed, EvaluateError};
 use clearshot_metrics::residual::{Bias, bias};
 use serde::Serialize;
 
@@ -31,7 +30,7 @@ fn fail(method: &dyn Method, why: String) -> EvaluateError {
 /// If the method fails, or there are fewer than two images.
 pub fn blank_field(method: &dyn Method, peak: f64, bench: &Bench) -> Result<Blank, EvaluateError> {
     let bench =
-        Bench { scenes: vec![BLANK.into()], peaks: vec![peak], told: Told::default(), ..bench.clone() };
+        Bench { scenes: vec![BLANK.into()], peaks: vec![peak], assumed: Assumed::default(), ..bench.clone() };
     let mut means = Vec::new();
     let mut brightest = f64::NEG_INFINITY;
     for number in 0..bench.len() {

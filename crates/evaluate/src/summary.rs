@@ -1,4 +1,4 @@
-//! From records to what a person reads: means with intervals, who is better than whom, and where a model is not.
+//! Summarises records: means with intervals, comparisons of methods, and where models do not win.
 
 use crate::case::rounded;
 use crate::run::{Outcome, Record};
@@ -113,7 +113,7 @@ impl Summary {
     }
 
     /// The same of files, with all images of a group in one cell under their mean peak: each file has a peak of its own,
-    /// and of a single image there is neither an interval nor a test. `group` is told a file's name.
+    /// and of a single image there is neither an interval nor a test. `group` gets a file's name.
     ///
     /// # Errors
     /// As [`Summary::of`].

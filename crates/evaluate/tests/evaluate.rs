@@ -1,9 +1,9 @@
-//! Records, summaries, reports and gates: what is made once is not made again, and numbers that can be known are right.
+//! Records, summaries, reports and gates: nothing is computed twice, and known numbers are right.
 
 use clearshot_evaluate::method::{Method, Raw, by_name, names};
 use clearshot_evaluate::{
-    Bench, DEFAULT, EvaluateError, Learned, Outcome, Record, Restored, Scores, Store, Summary, Told, Verdict,
-    View, gate, report, run, stress,
+    Assumed, Bench, DEFAULT, EvaluateError, Learned, Outcome, Record, Restored, Scores, Store, Summary,
+    Verdict, View, gate, report, run, stress,
 };
 use clearshot_image::dataset::{Normaliser, Range};
 use clearshot_model::{About, Model, Signal, Task};
@@ -58,7 +58,7 @@ impl Method for Counted {
 
 fn records(bench: &Bench, methods: &[Box<dyn Method>], store: &mut Store) -> Vec<Record> {
     let (name, case) = (|n: usize| Ok(bench.name(n)), |n: usize| bench.case(n));
-    run(methods, bench.len(), &name, &case, &bench.told, true, store, &mut |_| ()).expect("records")
+    run(methods, bench.len(), &name, &case, &bench.assumed, true, store, &mut |_| ()).expect("records")
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn the_number_of_records_is_the_product_and_done_ones_are_skipped() {
     // Everything is there: nothing is made, and nothing is written.
     let again = records(&bench, &methods(), &mut Store::open(&path).unwrap());
     assert_eq!((again, std::fs::read(&path).unwrap()), (first.clone(), written.clone()));
-    // A run that was cut off in the middle of a line goes on from the last whole one.
+    // A run that was cut off in the middle of a line resumes from the last complete one.
     std::fs::write(&path, &written[..written.len() * 2 / 3]).unwrap();
     let mut store = Store::open(&path).unwrap();
     assert!(store.len() < first.len() && !store.is_empty());
@@ -101,7 +101,7 @@ fn another_setting_is_another_record() {
         Bench { size: 40, ..few.clone() },
         Bench { seed: 4, ..few.clone() },
         Bench { psf_sigma: Some(1.0), ..few.clone() },
-        Bench { told: Told { gain: 1.2, ..Told::default() }, ..few.clone() },
+        Bench { assumed: Assumed { gain: 1.2, ..Assumed::default() }, ..few.clone() },
     ] {
         let before = store.len();
         records(&other, &one, &mut store);
@@ -135,7 +135,7 @@ fn stored_names_and_failures_are_not_kept() {
     };
     let lines = || std::fs::read_to_string(&path).unwrap().lines().count();
     assert!(made("first", false).iter().all(|r| r.scores().is_none()) && lines() == 2);
-    // The same failures again are no new lines.
+    // Repeated failures add no lines.
     assert!(made("first", false).iter().all(|r| r.scores().is_none()) && lines() == 2);
     assert!(made("first", true).iter().all(|r| r.scores().is_some()) && lines() == 4);
     // With scores in the store nothing is made, so that it does not matter whether it would work.
@@ -151,7 +151,7 @@ fn the_truth_scores_as_the_truth() {
         let case = bench.case(number).unwrap();
         let pixels = case.truth.len() as f64;
         let perfect = Restored { mean: case.truth.clone(), std: None, reach: None };
-        let s = Scores::of(&case, &perfect, &Told::default()).unwrap();
+        let s = Scores::of(&case, &perfect, &Assumed::default()).unwrap();
         assert_eq!((s.psnr, s.mae, s.coverage), (150.0, 0.0, None));
         assert!((s.ssim - 1.0).abs() < 1e-9);
         let kurtosis = 1.0 / (case.background + case.read_noise.powi(2));
@@ -160,11 +160,11 @@ fn the_truth_scores_as_the_truth() {
         let std =
             case.truth.iter().map(|&m| (f64::from(m) + case.read_noise.powi(2)).sqrt() as f32).collect();
         let noisy = Restored { mean: case.view.electrons.clone(), std: Some(std), reach: None };
-        let covered = Scores::of(&case, &noisy, &Told::default()).unwrap().coverage.unwrap();
+        let covered = Scores::of(&case, &noisy, &Assumed::default()).unwrap().coverage.unwrap();
         assert!((covered - 0.9).abs() < 0.02, "{covered}");
         // From three samples an interval is wider: Student's 2.92 in place of 1.64 standard deviations.
         let few = Restored { reach: Some(2.92), ..noisy };
-        let covered = Scores::of(&case, &few, &Told::default()).unwrap().coverage.unwrap();
+        let covered = Scores::of(&case, &few, &Assumed::default()).unwrap().coverage.unwrap();
         assert!(covered > 0.985, "{covered}");
     }
 }
@@ -174,16 +174,17 @@ fn the_truth_scores_as_the_truth() {
 fn scores_are_in_units_of_the_peak() {
     let case = Bench { peaks: vec![50.0], ..bench(1) }.case(0).unwrap();
     let off: Vec<f32> = case.truth.iter().map(|t| t + 5.0).collect();
-    let s = Scores::of(&case, &Restored { mean: off, std: None, reach: None }, &Told::default()).unwrap();
+    let s = Scores::of(&case, &Restored { mean: off, std: None, reach: None }, &Assumed::default()).unwrap();
     assert!((s.psnr - 20.0).abs() < 1e-4 && (s.mae - 0.1).abs() < 1e-6, "{s:?}");
     // What lies beyond 1.5 peaks or below the background is clipped before PSNR.
     let below: Vec<f32> = case.truth.iter().map(|t| if *t < 2.1 { -100.0 } else { *t }).collect();
-    let s = Scores::of(&case, &Restored { mean: below, std: None, reach: None }, &Told::default()).unwrap();
+    let s =
+        Scores::of(&case, &Restored { mean: below, std: None, reach: None }, &Assumed::default()).unwrap();
     assert!(s.psnr > 50.0 && s.mae > 0.1, "{s:?}");
 }
 
 #[test]
-fn a_method_that_fails_is_reported_and_the_rest_goes_on() {
+fn a_failing_method_is_reported_and_the_others_run() {
     struct Broken;
     impl Method for Broken {
         fn name(&self) -> &str {
@@ -229,7 +230,7 @@ fn scored(method: &str, learned: bool, index: u32, psnr: f64) -> Record {
 }
 
 #[test]
-fn where_the_network_does_not_win_is_said() {
+fn cells_without_a_win_are_listed() {
     let table = |gain: [f64; 6]| {
         let mut all = Vec::new();
         for (i, g) in gain.iter().enumerate() {
@@ -263,7 +264,7 @@ fn where_the_network_does_not_win_is_said() {
     assert!(report::html("t", &[], &unclear, &[], &[]).contains("net is better than, but not clearly, best"));
 }
 
-/// A single image is no test; files of a group are one cell, whatever the peak of each.
+/// A single image gives no test; the files of a group are one cell, with any peaks.
 #[test]
 fn a_single_image_is_never_clear_and_a_group_of_files_is_a_cell() {
     let alone = Summary::of(&[scored("best", false, 0, 30.0), scored("net", true, 0, 40.0)]).unwrap();
@@ -348,7 +349,7 @@ fn wrong_cameras_cost() {
         let b = Bench {
             scenes: vec!["nuclei".into()],
             peaks: vec![20.0],
-            told: Told { gain, ..Told::default() },
+            assumed: Assumed { gain, ..Assumed::default() },
             size: 64,
             ..bench(4)
         };
@@ -388,7 +389,7 @@ fn wrong_names_and_numbers_are_refused() {
     wrong(Bench { scenes: vec![], ..bench(1) });
     wrong(Bench { peaks: vec![0.0], ..bench(1) });
     wrong(Bench { peaks: vec![f64::NAN], ..bench(1) });
-    wrong(Bench { told: Told { psf: -1.0, ..Told::default() }, ..bench(1) });
+    wrong(Bench { assumed: Assumed { psf: -1.0, ..Assumed::default() }, ..bench(1) });
     wrong(bench(0));
 }
 

@@ -1,8 +1,8 @@
-//! Pairs of files: scored as scikit-image does, with the camera found in them, in groups by name.
+//! Pairs of files: scored as in scikit-image, with the estimated camera, in groups by name.
 
 use clearshot_evaluate::files::{Grouping, Pairs, Terms};
 use clearshot_evaluate::method::{Method, Raw, by_name};
-use clearshot_evaluate::{BEST_GAUSSIAN, Record, Restored, Scores, Store, Summary, Told, report, run};
+use clearshot_evaluate::{Assumed, BEST_GAUSSIAN, Record, Restored, Scores, Store, Summary, report, run};
 use clearshot_image::{Axis, DType, Description, Dim, WriteOptions, Writer};
 use clearshot_physics::calibration::blind::Known;
 use clearshot_restore::classical::{self, Noise, gaussian::Gaussian};
@@ -40,7 +40,7 @@ fn given(gain: f64, offset: f64, read_noise: f64) -> Known {
 
 fn raw(pairs: &Pairs) -> Scores {
     let case = pairs.case(0).unwrap();
-    Scores::of(&case, &Raw.restore(&case.view).unwrap(), &Told::default()).unwrap()
+    Scores::of(&case, &Raw.restore(&case.view).unwrap(), &Assumed::default()).unwrap()
 }
 
 /// Waves that a formula makes, as 8 bits.
@@ -154,8 +154,8 @@ fn the_camera_is_found_in_each_file() {
         assert_eq!(view.offset, 100.0);
         assert!(found.name(i).unwrap().contains(&format!("{:?}", view.gain)));
     }
-    let told = pairs(&at, Terms { known: given(3.0, 50.0, 1.0), ..Terms::default() });
-    assert_eq!(told.case(1).unwrap().view.gain, 3.0);
+    let assumed = pairs(&at, Terms { known: given(3.0, 50.0, 1.0), ..Terms::default() });
+    assert_eq!(assumed.case(1).unwrap().view.gain, 3.0);
 }
 
 /// No other blur is better by the truth; the oracle's row is bold nowhere and nothing is compared with it.
@@ -172,7 +172,7 @@ fn the_best_blur_is_an_oracle() {
     let pairs = pairs(&at, Terms { known: given(0.1, 0.0, 2.0), ..Terms::default() });
     let best = by_name(BEST_GAUSSIAN).unwrap();
     let case = pairs.case(0).unwrap();
-    let psnr = |restored: Restored| Scores::of(&case, &restored, &Told::default()).unwrap().psnr;
+    let psnr = |restored: Restored| Scores::of(&case, &restored, &Assumed::default()).unwrap().psnr;
     let reached = psnr(best.restore_case(&case).unwrap());
     for i in 0..40 {
         let blur = classical::Method::Gaussian(Gaussian { sigma: 0.1 * i as f32 });
@@ -182,9 +182,17 @@ fn the_best_blur_is_an_oracle() {
     assert!(best.restore(&case.view).is_err());
     let methods: Vec<Box<dyn Method>> = vec![Box::new(Raw), best];
     let (name, case) = (|n: usize| pairs.name(n), |n: usize| pairs.case(n));
-    let records: Vec<Record> =
-        run(&methods, pairs.len(), &name, &case, &Told::default(), true, &mut Store::default(), &mut |_| ())
-            .unwrap();
+    let records: Vec<Record> = run(
+        &methods,
+        pairs.len(),
+        &name,
+        &case,
+        &Assumed::default(),
+        true,
+        &mut Store::default(),
+        &mut |_| (),
+    )
+    .unwrap();
     let summary = Summary::grouped(&records, &|n| Grouping::Numbered.of(n)).unwrap();
     assert_eq!((summary.cells.len(), summary.cells[0].images), (2, 3));
     let text = report::markdown("t", &[], &summary);

@@ -15,8 +15,10 @@
 //! Over several ranks, gradients and the loss are replaced by their means over ranks before anything looks at them, so that norm, guard and
 //! updates are the same everywhere. Gradients travel in buckets, in the order in which the backward makes them.
 
+mod encoder;
 mod guard;
 
+pub use encoder::EncoderRates;
 pub use guard::Guard;
 
 use crate::builder::Builder;
@@ -60,6 +62,8 @@ pub struct Training {
     /// A weight whose results sum over more values than this learns at a rate that is smaller by as much; none for one rate. See
     /// [`rate_share`].
     pub base_fan_in: Option<usize>,
+    /// The rates of an encoder's layers; none for those of all others.
+    pub encoder: Option<EncoderRates>,
     /// Over several ranks: the bytes of gradients that travel together, at least; none for one rank.
     pub bucket: Option<usize>,
     /// What tells this optimiser's states and outputs from those of another one in the same graph; none for the only or the first one.
@@ -79,6 +83,7 @@ impl Default for Training {
             runs: 1,
             guard: None,
             base_fan_in: None,
+            encoder: None,
             bucket: None,
             name: None,
             ranks: 1,
@@ -155,13 +160,14 @@ fn shared_input(b: &mut Builder, name: &str) -> Value {
 }
 
 /// The rate of each parameter.
-fn rates_of(b: &mut Builder, rate: Value, params: &[Value], base_fan_in: Option<usize>) -> Vec<Value> {
+fn rates_of(b: &mut Builder, rate: Value, params: &[Value], names: &[String], t: &Training) -> Vec<Value> {
     let mut made: BTreeMap<u64, Value> = BTreeMap::from([(1f64.to_bits(), rate)]);
-    let mut of = |p: &Value| {
-        let share = rate_share(b.shape(*p), base_fan_in);
+    let mut of = |(p, name): (&Value, &String)| {
+        let of_layer = t.encoder.map_or(1.0, |e| e.share_of(name));
+        let share = of_layer * rate_share(b.shape(*p), t.base_fan_in);
         *made.entry(share.to_bits()).or_insert_with(|| b.mul_scalar(rate, share))
     };
-    params.iter().map(&mut of).collect()
+    params.iter().zip(names).map(&mut of).collect()
 }
 
 /// Adds gradients of `loss`, and the updates of all `params`, to the graph. Gives the outputs `loss` (over several ranks, its mean)
@@ -253,7 +259,7 @@ pub fn finish_iteration(
         false => b.scalar(d as f32),
     });
     // Each once and before all updates, which are then launched together.
-    let rates = rates_of(b, rate, params, t.base_fan_in);
+    let rates = rates_of(b, rate, params, &names, t);
     for (((&p, &g), name), rate) in params.iter().zip(&grads).zip(&names).zip(rates) {
         let ty = b.ty(p);
         let moment =

@@ -1,5 +1,5 @@
-//! Prints what an image is as one JSON line and writes its pixels, row-major and little-endian, to a file;
-//! or copies it with `--copy`. The conformance script compares both with what Python's readers see.
+//! Prints the description of an image as one JSON line and writes its pixels, row-major and little-endian, to a file; or
+//! copies it with `--copy`. The conformance script compares both with Python's readers.
 
 use clearshot_image::{Image, copy};
 use std::error::Error;

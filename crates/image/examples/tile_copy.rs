@@ -1,5 +1,5 @@
-//! An identity restore: cuts an image into overlapping tiles, does nothing to them, stitches them and writes the
-//! result. For measuring time and memory on large files.
+//! An identity restore, for measuring time and memory on large files: cuts an image into overlapping tiles, stitches the
+//! unchanged tiles and writes the result.
 
 use clearshot_image::tiles::{Edge, TileSpec, Window, process};
 use clearshot_image::{Axis, Image, Provenance, WriteOptions, Writer};

@@ -1,11 +1,11 @@
 //! Addresses of images that are not files: `s3://BUCKET/KEY` and `http(s)://HOST/PATH`.
 //!
-//! Everything in this workspace names images by paths, and an address is such a path too. Here is the one place that
-//! tells the two apart; what holds for files alone (folders, patterns, whether something is there, whether two
-//! names are one thing) is asked here as well.
+//! Images are named by paths everywhere in this workspace, and an address is such a path. Only this module distinguishes
+//! the two, including everything that works for files only (folders, patterns, existence, whether two names are the same
+//! file).
 //!
-//! What must not be seen (the query of an address, a name and password in it, keys) is kept apart from
-//! the address as soon as it is read, so that no message and no record can hold it.
+//! Secrets (the query of an address, name and password in it, keys) are separated from the address as soon as it is read,
+//! so that no message and no record can contain them.
 
 use crate::error::{Error, Fault, Result, request};
 use crate::format::{has_known_extension, zarr};
@@ -23,7 +23,7 @@ pub(crate) enum Scheme {
     S3,
 }
 
-/// Where an image lies that is no file; without secrets.
+/// The location of an image that is not a file, without secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     pub(crate) scheme: Scheme,
@@ -41,7 +41,7 @@ pub struct Access {
     pub region: Option<String>,
     /// A server that speaks S3, other than Amazon's: `http://127.0.0.1:9000`.
     pub endpoint: Option<String>,
-    /// Goes behind every http address, as it is (a token of shared access).
+    /// Appended to every http address unchanged (a token of shared access).
     pub query: Option<String>,
     /// NAME:PASSWORD for http.
     pub login: Option<String>,
@@ -175,14 +175,14 @@ impl Address {
     /// If it is an address that cannot be read from.
     pub fn of(path: &Path) -> Result<Option<Address>> {
         let Some(text) = path.to_str() else { return Ok(None) };
-        // Where folders are told apart by backslashes, names that were put together have them.
+        // On systems with backslashes in paths, joined names contain them.
         let text = if cfg!(windows) { text.replace('\\', "/") } else { text.to_string() };
         let Some((name, _)) = split_scheme(&text) else { return Ok(None) };
         let scheme = match name.to_ascii_lowercase().as_str() {
             "http" => Scheme::Http,
             "https" => Scheme::Https,
             "s3" => Scheme::S3,
-            "file" => return request("file://: write the path of a file as it is, without file://"),
+            "file" => return request("file://: write only the path of a file, without file://"),
             "gs" | "gcs" => {
                 return request(format!(
                     "{name}:// is not read; write https://storage.googleapis.com/BUCKET/NAME.zarr, or s3:// with AWS_ENDPOINT_URL=https://storage.googleapis.com"
@@ -269,7 +269,7 @@ impl Address {
         let is_pattern = self.key.contains(['*', '?']);
         let named = has_known_extension(Path::new(&self.key));
         if !self.is_s3() && is_pattern {
-            return request(format!("{self}: patterns are looked up in s3:// alone; name each image"));
+            return request(format!("{self}: patterns work with s3:// only; name each image"));
         }
         if !self.is_s3() || (named && !is_pattern) {
             return Ok(vec![self.path()]);
@@ -284,10 +284,10 @@ impl Address {
             (true, None) => ("", self.key.as_str()),
         };
         if folder.contains(['*', '?']) {
-            return request(format!("{self}: a pattern may stand behind the last slash only"));
+            return request(format!("{self}: a pattern may only follow the last slash"));
         }
         let Ok(pattern) = glob::Pattern::new(pattern) else {
-            return request(format!("{self}: {pattern} is no pattern"));
+            return request(format!("{self}: {pattern} is not a valid pattern"));
         };
         let folder = Address { key: folder.to_string(), ..self.clone() };
         let mut found = Vec::new();
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_told_from_files() {
+    fn addresses_are_distinguished_from_files() {
         for file in ["a.zarr", "/data/a.zarr", "s3:/a", "C:\\data\\a.tif", "a://", "://x", "a b://c/d"] {
             assert_eq!(Address::of(Path::new(file)).ok().flatten(), None, "{file}");
         }
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_not_be_seen_is_kept_apart() {
+    fn secrets_are_kept_apart() {
         let argument = "https://anna:p%40ss@host:81/a/b.zarr?sig=s3cr3t&se=1#top";
         assert_eq!(without_secrets(argument.into()), "https://host:81/a/b.zarr");
         let access = granted("https://host:81/a/b.zarr/0/0").unwrap();

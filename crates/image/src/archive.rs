@@ -1,5 +1,4 @@
-//! Files inside of zip archives, and arrays in memory, for readers of other things than images: packages of models. And folders (Zarr)
-//! packed into one archive.
+//! Files inside zip archives, for readers of packages of models; arrays in memory; and Zarr folders packed into one archive.
 
 use crate::bytes::Bytes;
 use crate::error::{Fault, Result};
@@ -36,13 +35,13 @@ impl Archive {
     pub fn read(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>> {
         let fail = |fault: Fault| fault.at(&self.path, "zip");
         if let Some(size) = self.zip.size(name).filter(|size| *size > most) {
-            return Err(fail(Fault::Limit(format!("{name} has {size} bytes, and {most} are the most"))));
+            return Err(fail(Fault::Limit(format!("{name} has {size} bytes, and the limit is {most}"))));
         }
         self.zip.read(name).map_err(fail)
     }
 }
 
-/// A folder (Zarr) as one zip archive whose length is known before it is written. Members are stored as they are, since chunks
+/// A folder (Zarr) as one zip archive whose length is known before it is written. Members are stored uncompressed, since chunks
 /// are compressed already, and named from within the folder, as readers of zipped Zarr expect it.
 pub struct PackedFolder {
     /// Names, files and their sizes.

@@ -1,7 +1,6 @@
-//! Files that come into being whole or not at all: written beside their place under another name, made
-//! durable, and renamed when complete. A program killed in between leaves the old file, or none; one that is asked to
-//! end calls [`discard_unfinished`] and leaves nothing hidden either. What is written to an address has no such place aside; it is
-//! only known here, so that it can be said.
+//! Atomic files: written under a temporary name in the same folder, synchronised to disk, and renamed when complete. If the
+//! program is killed, the old file or no file remains; [`discard_unfinished`] removes temporary files when the program is
+//! asked to stop. Addresses have no temporary names; they are only registered here for messages.
 
 use crate::address::is_address;
 use crate::bytes::write_all_at;
@@ -12,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What is being written under another name in this process. Whoever renames holds the lock, so that
-/// nobody takes away what is half renamed.
+/// nothing is removed while it is renamed.
 static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
@@ -211,7 +210,7 @@ impl AsideFolder {
 }
 
 /// A folder that several processes make, hidden beside its place under a name that all of them know. Each file in it is there whole
-/// or not at all; the last process gives the folder its name. It is nobody's to take away while others are at work.
+/// or not at all; the last process gives the folder its name. It must not be removed while others are writing.
 pub(crate) struct SharedFolder {
     path: PathBuf,
     /// Holds what becomes the folder, and files that are not complete.

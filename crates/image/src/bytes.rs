@@ -1,5 +1,5 @@
-//! Bytes at places: a file read at offsets, or a buffer. Every read is checked against the length before
-//! anything is allocated, so a damaged header cannot ask for memory that the file could not fill.
+//! Random access to bytes: a file read at offsets, or a buffer. Every read is checked against the length before anything is
+//! allocated, so a damaged header cannot request more memory than the file could fill.
 
 use crate::error::{Error, Fault, Parsed, Result, damaged};
 use std::fs::File;
@@ -113,7 +113,7 @@ pub(crate) fn check_expansion(packed: u64, unpacked: u64) -> Parsed<()> {
     if unpacked <= FREE.max(packed.saturating_mul(RATIO)) {
         return Ok(());
     }
-    Err(Fault::Limit(format!("{packed} bytes are said to unpack to {unpacked}")))
+    Err(Fault::Limit(format!("{packed} bytes claim to unpack to {unpacked}")))
 }
 
 /// Inflates a gzip member sequence to exactly the bytes that are there, up to `limit`: in memory while it

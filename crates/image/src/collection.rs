@@ -1,9 +1,9 @@
-//! Several images of one file, each written by itself, into one file of the same kind.
+//! Writes several images of one file, one after the other, into one file of the same kind.
 //!
-//! TIFF and FITS writers give back the other images of the file that an image was read from, so images go one after the
-//! other into the file that the one before made. Zarr has a folder for each image; the groups around them (plates, wells) are
-//! copied. Where neither is possible each image becomes a file of its own, named after the output and the image.
-//! All is made in a hidden folder and gets its name when it is complete.
+//! TIFF and FITS writers copy the other images of the file that an image was read from, so each image goes into the file
+//! that the previous one made. Zarr has a folder for each image; the groups around them (plates, wells) are copied. Where
+//! neither is possible, each image becomes a separate file, named after the output and the image. Everything is made in a
+//! hidden folder and renamed when complete.
 
 use crate::address::is_address;
 use crate::aside::AsidePlace;

@@ -1,5 +1,5 @@
-//! Identity conversion: an image read region by region and written to another file, the next region being
-//! read while the last one is written.
+//! Identity conversion: an image is read region by region and written to another file; the next region is read while the
+//! last one is written.
 
 use crate::error::{Error, Result, request};
 use crate::grid::{Grid, indices, volume};
@@ -118,7 +118,7 @@ pub(crate) fn bands(from: &Grid, to: &Grid, width: usize) -> Result<Vec<Vec<Rang
     let bands = Grid::new(shape.clone(), size);
     let counts = bands.counts();
     if volume(&counts).is_none_or(|n| n > MOST) {
-        return request(format!("an image of shape {shape:?} is more than can be gone through"));
+        return request(format!("an image of shape {shape:?} is too large"));
     }
     let ranges: Vec<_> = counts.into_iter().map(|n| 0..n).collect();
     Ok(indices(&ranges).iter().map(|i| bands.region(i)).collect())

@@ -1,5 +1,5 @@
-//! Types of pixels, as files store them. Values are bytes in the machine's order; complex numbers are
-//! refused by the formats, by name. Widths that no type has (1, 12 bits) are widened when they are read.
+//! Pixel types as files store them. Values are bytes in native order; formats refuse complex numbers with an error that
+//! names the type. Widths without a type of their own (1 and 12 bits) are widened when read.
 
 use crate::error::{Parsed, instead, unsupported, unsupported_instead};
 use crate::image::Rescale;
@@ -130,7 +130,7 @@ impl DType {
         let width = self.bytes();
         let mut out = vec![0f32; bytes.len() / width];
         out.par_chunks_mut(PIECE).zip(bytes.par_chunks(PIECE * width)).for_each(|(out, bytes)| {
-            // The common types in one step; the others by way of f64.
+            // The common types directly; the others through f64.
             match (self, rescale) {
                 (U8, None) => out.iter_mut().zip(bytes).for_each(|(o, &b)| *o = f32::from(b)),
                 (U16, None) => {
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_no_value_comes_back_as_it_was() {
+    fn blank_values_round_trip() {
         for (dtype, blank) in [(U8, 255), (I16, -32_768), (U16, 0), (I32, -7)] {
             let rescale = Some(Rescale { slope: -0.25, intercept: 10.0, blank: Some(blank) });
             let mut stored = Vec::new();

@@ -3,6 +3,7 @@
 //! Parsers work on bytes and do not know where these came from: they return a [`Fault`], and the border
 //! of each format adds the file's name and the format's.
 
+use crate::format::WRITTEN;
 use std::path::{Path, PathBuf};
 
 /// Why an image could not be read or written.
@@ -14,14 +15,14 @@ pub enum Error {
     Missing { path: PathBuf },
     #[error("{}: the disk is full; nothing was written, make room and try again", path.display())]
     DiskFull { path: PathBuf },
-    #[error("{}: nothing can be written there, the file system is read-only; choose another folder", path.display())]
+    #[error("{}: cannot be written, the file system is read-only; choose another folder", path.display())]
     ReadOnly { path: PathBuf },
-    #[error("{}: exists already; choose another name, or say that it may be replaced (--force)", path.display())]
+    #[error("{}: exists already; choose another name, or replace it with --force", path.display())]
     Exists { path: PathBuf },
     #[error("{}: not an image of a format that can be read ({known}){}", path.display(), instead(path))]
     UnknownFormat { path: PathBuf, known: String },
-    #[error("{}: its ending is that of no format that can be written ({known}); choose another, as in .tif", path.display())]
-    UnknownEnding { path: PathBuf, known: String },
+    #[error("{}: its extension is not that of a format that is written; write {WRITTEN}", path.display())]
+    UnknownEnding { path: PathBuf },
     #[error("{}: damaged {format} file: {what}", path.display())]
     Damaged { path: PathBuf, format: &'static str, what: String },
     #[error("{}: not supported in {format} files: {what}{}", path.display(), advised(*instead))]
@@ -42,7 +43,7 @@ pub enum Error {
     Request { what: String },
 }
 
-/// What can be done about a file of no known format.
+/// Advice for a file of unknown format.
 fn instead(path: &Path) -> &'static str {
     let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
     match ending.as_str() {
@@ -62,7 +63,7 @@ fn instead(path: &Path) -> &'static str {
     }
 }
 
-/// What can be done about features of files that are not read; whoever finds one names it ([`unsupported_instead`]).
+/// What can be done about features of files that are not read; the caller names the feature ([`unsupported_instead`]).
 pub(crate) mod instead {
     pub const COMPLEX: &str = "save its real and imaginary parts, or magnitude and phase, as two images";
     pub const DICOM_JPEG: &str = "unpack the pixels first with another program (gdcmconv --raw IN OUT, or dcmdjpls IN OUT for JPEG-LS)";
@@ -82,7 +83,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug)]
 pub(crate) enum Fault {
     Damaged(String),
-    /// What is not read, and what can be done about it.
+    /// Unsupported files, with advice.
     Unsupported(String, Option<&'static str>),
     Limit(String),
     /// A server that does not do what it was asked.
@@ -170,6 +171,6 @@ impl Error {
 pub(crate) fn guarded<T>(what: &str, decode: impl FnOnce() -> Parsed<T>) -> Parsed<T> {
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)) {
         Ok(outcome) => outcome,
-        Err(_) => damaged(format!("the {what} decoder gave up on the data")),
+        Err(_) => damaged(format!("the {what} decoder failed on the data")),
     }
 }

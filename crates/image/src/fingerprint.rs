@@ -1,4 +1,4 @@
-//! What a file holds, as one number: how a second run tells that its input is the one of the first.
+//! A hash of the contents of a file, by which a second run recognises the input of the first.
 
 use crate::address::Address;
 use crate::error::{Error, Result};
@@ -37,7 +37,7 @@ fn add_pixels(path: &Path, hash: &mut Sha256) -> Result<()> {
     Ok(())
 }
 
-/// An entry of a folder is told from the next by the lengths of its name and of what it holds.
+/// Entries of a folder are separated by the lengths of their names and contents.
 fn add(path: &Path, hash: &mut Sha256) -> std::io::Result<()> {
     if path.is_dir() {
         let mut inside: Vec<PathBuf> =

@@ -1,16 +1,16 @@
-//! Geometry that can be taken back: an image is padded, cut or resized for something that wants other sizes, and what
-//! comes out of that is put where it belongs.
+//! Reversible geometry: an image is padded, cropped or resized for something that needs other sizes, and the result is put
+//! back in place.
 //!
-//! The steps travel beside the image as JSON. Padding and cutting are exact: what was padded is cut off, and what was cut
-//! out is set into the image it came from. Resizing loses what the smaller size does not hold;
-//! [`Geometry::is_exact`] and the JSON say so, and [`Geometry::round_trip_psnr`] says how much it is for an image.
+//! The steps are kept as JSON beside the image. Padding and cropping are exact: padding is cut off again, and a crop is
+//! inserted into the image it came from. Resizing loses detail that the smaller size cannot hold; [`Geometry::is_exact`]
+//! and the JSON state this, and [`Geometry::round_trip_psnr`] measures it for an image.
 
 use crate::error::{Error, Result, request};
 use crate::image::lengths;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What stands where there is no image.
+/// The fill outside of the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Surround {
@@ -135,7 +135,7 @@ impl Geometry {
     }
 
     /// # Errors
-    /// If it is no such record, or its steps do not follow from each other.
+    /// If it is not such a record, or its steps are inconsistent.
     pub fn from_json(record: &Value) -> Result<Geometry> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
@@ -195,7 +195,7 @@ impl std::fmt::Display for Step {
 }
 
 impl Step {
-    /// What it makes of a shape.
+    /// The resulting shape.
     fn shape(&self, shape: &[usize]) -> Result<Vec<usize>> {
         let axes = |lists: &[&Vec<usize>]| match lists.iter().all(|l| l.len() == shape.len()) {
             true => Ok(()),
@@ -207,7 +207,7 @@ impl Step {
                 axes(&[before, after])?;
                 let sizes: Option<Vec<usize>> =
                     (0..shape.len()).map(|a| sum([before[a], shape[a], after[a]])).collect();
-                sizes.ok_or_else(|| Error::Request { what: format!("{self} is more than can be") })
+                sizes.ok_or_else(|| Error::Request { what: format!("{self} is larger than an image can be") })
             }
             Step::Crop { start, size } => {
                 axes(&[start, size])?;
@@ -228,8 +228,9 @@ impl Step {
 
 fn volume(shape: &[usize]) -> Result<usize> {
     let count = shape.iter().try_fold(1usize, |n, &s| n.checked_mul(s)).filter(|n| (1..=MOST).contains(n));
-    count
-        .ok_or_else(|| Error::Request { what: format!("an image of {} is more than can be", lengths(shape)) })
+    count.ok_or_else(|| Error::Request {
+        what: format!("an image of {} is larger than an image can be", lengths(shape)),
+    })
 }
 
 fn same_size(got: usize, expected: usize) -> Result<()> {
@@ -422,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_resizing_loses_is_told_of_odd_images_too() {
+    fn the_loss_of_resizing_is_measured_for_odd_sizes_too() {
         let psnr = |from: usize, to: usize, image: &[f64]| {
             let step = Step::Resize { size: vec![to] };
             Geometry::new(&[from]).unwrap().then(step).unwrap().round_trip_psnr(image).unwrap()
@@ -431,7 +432,7 @@ mod tests {
         for (from, to) in [(7, 3), (7, 5), (5, 11), (1, 4), (9, 1)] {
             assert_eq!(psnr(from, to, &vec![0.1; from]), None, "{from} {to}");
         }
-        // A pixel without a value is no loss, what it does to others is.
+        // A missing pixel does not count as a loss, its effect on others does.
         let mut image: Vec<f64> = (0..12).map(f64::from).collect();
         image[3] = f64::NAN;
         assert_eq!(psnr(12, 5, &image), Some(f64::NEG_INFINITY));

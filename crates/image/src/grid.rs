@@ -1,5 +1,5 @@
-//! Regions and chunks: every source hands out chunks of a regular grid, every file is written in such
-//! chunks, and all copying between chunks and regions happens here.
+//! Regions and chunks: every source returns chunks of a regular grid, every file is written in such chunks, and all copying
+//! between chunks and regions is here.
 
 use std::ops::Range;
 

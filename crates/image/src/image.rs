@@ -1,5 +1,5 @@
-//! An image in a file: its axes, pixel size, channels, type, and a source of chunks that is read only
-//! where it is asked. What the file carries besides pixels is kept to be given back on writing.
+//! An image in a file: its axes, pixel size, channels, type, and a source of chunks that is read on request. All other
+//! metadata of the file are kept for writing.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result, request};
@@ -103,7 +103,7 @@ impl Rescale {
         }
     }
 
-    /// From a meant value to the stored one, not rounded: what is no number is the stored value that means none, if there
+    /// From a physical value to the stored one, not rounded: NaN becomes the blank value, if there
     /// is one.
     pub fn stored(&self, meant: f64) -> f64 {
         match self.blank {
@@ -189,7 +189,7 @@ impl Description {
     /// in that format is named as it was.
     ///
     /// # Errors
-    /// What is wrong with the letters.
+    /// The error in the letters.
     pub fn name_axes(&mut self, letters: &str) -> std::result::Result<(), String> {
         let axes: Option<Vec<Axis>> = letters.chars().map(Axis::from_letter).collect();
         let axes = axes.ok_or("letters are T C Z Y X S, and I to R")?;
@@ -208,7 +208,7 @@ impl Description {
         self.tags.push((key.to_string(), value.to_string()));
     }
 
-    /// What the writer of the same format left for itself.
+    /// Data that the writer of the same format stored for itself.
     pub(crate) fn native<T: 'static>(&self) -> Option<&T> {
         self.native.as_deref()?.downcast_ref()
     }
@@ -320,7 +320,7 @@ impl Image {
         self.shape().into_iter().map(|n| 0..n).collect()
     }
 
-    /// Regions that cover the image in order, each small enough to be held and large enough to be worth reading.
+    /// Regions that cover the image in order, each small enough for memory and large enough to read efficiently.
     ///
     /// # Errors
     /// When there would be millions of them.
@@ -381,7 +381,7 @@ impl Image {
     }
 
     /// A chunk, from memory where it was lately decoded. A chunk that the region takes whole is not kept:
-    /// nobody is likely to ask for it again.
+    /// it is unlikely to be requested again.
     fn fetch(&self, level: usize, index: &[usize], region: &Region) -> Result<Arc<Vec<u8>>> {
         let grid = self.source.grid(level);
         let key = (level, grid.number(index));

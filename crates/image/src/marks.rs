@@ -1,7 +1,7 @@
-//! Small named notes that several processes leave for each other in one folder, on a disk that all of them see or at an
-//! address of S3. A note is there whole or not at all, and of two processes that leave a new one under one name, one is told
-//! that it came second: by a link on a disk, by a conditional put (`If-None-Match`) on S3. Nothing else is needed of a file
-//! system, no locks and no clocks.
+//! Small named notes that several processes leave for each other in one folder, on a shared disk or at an address of S3. A
+//! note is written atomically, and of two processes that create the same note, one learns that it came second: by a hard
+//! link on a disk, by a conditional put (`If-None-Match`) on S3. Nothing else is needed of a file system, neither locks nor
+//! clocks.
 
 use crate::address::Address;
 use crate::error::{Error, Fault, Result};
@@ -134,7 +134,7 @@ impl Marks {
     }
 }
 
-/// What messages call them.
+/// Their name in messages.
 const NAME: &str = "note";
 /// How names of notes begin that are being written.
 const ASIDE: &str = ".aside-";

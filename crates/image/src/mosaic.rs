@@ -1,6 +1,6 @@
-//! Camera mosaics: one value a pixel behind a repeating pattern of colour filters, 2 x 2 (Bayer) or 6 x 6
-//! (X-Trans). Packing puts the pixels of one place in the pattern into a plane of their own, and back; levels
-//! of black and white become 0 and 1.
+//! Camera mosaics: one value per pixel behind a repeating pattern of colour filters, 2 x 2 (Bayer) or 6 x 6 (X-Trans).
+//! Packing puts the pixels of each position in the pattern into a plane of its own, and unpacking reverses this; black and
+//! white levels become 0 and 1.
 
 use crate::error::{Result, request};
 use crate::image::{Axis, Channel, Description, Dim, Image};
@@ -74,7 +74,7 @@ impl Mosaic {
         let [rows, columns] = self.size;
         if !height.is_multiple_of(rows) || !width.is_multiple_of(columns) || values.len() != height * width {
             return request(format!(
-                "a mosaic of {height} x {width} ({} values) is no whole number of patterns of {rows} x {columns}",
+                "a mosaic of {height} x {width} ({} values) is not a whole number of patterns of {rows} x {columns}",
                 values.len()
             ));
         }

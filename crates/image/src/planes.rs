@@ -1,4 +1,5 @@
-//! Images plane by plane, where Y and X are the last of their axes: what changes the shape of planes reads and writes so.
+//! Reads and writes images plane by plane, if Y and X are the last of their axes, for operations that change the shape of
+//! planes.
 
 use crate::DType;
 use crate::error::Result;

@@ -1,4 +1,4 @@
-//! The record of what made a file, kept inside it as far as the format has a place for it.
+//! The record of how a file was made, kept inside the file if the format has a place for it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

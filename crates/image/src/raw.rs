@@ -1,5 +1,5 @@
-//! Pixels that lie in a file as they are: row-major in one block, of either byte order. NPY, NIfTI, FITS and
-//! plain DICOM read and write through this.
+//! Uncompressed pixels in a file: row-major in one block, in either byte order. NPY, NIfTI, FITS and plain DICOM use this
+//! for reading and writing.
 
 use crate::aside::AsideFile;
 use crate::bytes::{Bytes, write_all_at};

@@ -1,4 +1,4 @@
-//! Files that are padded, cut or resized plane by plane, with a record by which that can be taken back: a crop that was restored, say, goes
+//! Pads, crops or resizes files plane by plane, with a record by which this can be undone: a restored crop can be inserted
 //! into the image that it was cut from.
 
 use crate::DType;
@@ -76,7 +76,7 @@ fn shaped(d: &Description, plane: &[usize]) -> Result<Description> {
     let n = made.dims.len();
     made.dims[n - 2..].iter_mut().zip(plane).for_each(|(dim, &len)| dim.len = len);
     (made.native, made.mosaic) = (None, None);
-    // Values are read as they are meant, and stored so.
+    // Physical values are read and stored.
     if made.rescale.take().is_some() {
         (made.dtype, made.bits) = (DType::F32, DType::F32.bits());
     }

@@ -1,12 +1,13 @@
-//! One file among several writers: whose a chunk is, and what of a region is still to be written by one of them.
+//! One file shared by several writers: who owns a chunk, and which parts of a region are still to be written by one of
+//! them.
 //!
-//! Chunks go to writers in runs that follow each other, so that a writer's pixels lie together and it reads few of its
-//! neighbours'. Every writer works this out by itself from the grid.
+//! Writers own contiguous runs of chunks, so that their pixels are close together and few of the neighbours' are read.
+//! Every writer computes this by itself from the grid.
 
 use crate::grid::{Grid, Region, intersect};
 use std::ops::Range;
 
-/// What one of several writers of a file has.
+/// The share of one of several writers of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
     /// The same for all writers of one file, and for no others: letters and digits.

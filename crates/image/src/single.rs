@@ -1,6 +1,7 @@
-//! Whether an image's values survive as 32-bit floats, in which everything is computed: numbers of 32 bits and more, and those
-//! with a slope, may be too large, too small, or too near to each other beside their size (noise of a few counts on an
-//! offset of 1e9). What is lost then looks like saturation or an empty image, so it is refused by its name.
+//! Checks that the values of an image can be represented as 32-bit floats, in which everything is computed: integers of 32
+//! bits and more, and values with a slope, may be too large, too small, or too close together relative to their size (noise
+//! of a few counts on an offset of 1e9). The loss would look like saturation or an empty image, so such images are refused
+//! with the reason.
 
 use crate::dtype::DType;
 use crate::error::{Result, request};
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_32_bits_do_not_hold_is_named() {
+    fn values_beyond_32_bit_floats_are_refused() {
         let counts = || (0..200).map(|i| f64::from(i * 7 % 31));
         assert_eq!(refused(counts()), "");
         assert_eq!(refused(counts().map(|v| v * 1e-20)), "");

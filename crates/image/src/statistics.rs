@@ -1,4 +1,4 @@
-//! Statistics of an image's meant values, read in bands.
+//! Statistics of the physical values of an image, read in bands.
 
 use crate::error::Result;
 use crate::image::Image;

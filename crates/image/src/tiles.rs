@@ -1,9 +1,9 @@
-//! Images in tiles of one shape, and tiles put together again.
+//! Cuts images into tiles of one shape, and stitches tiles.
 //!
-//! A [`Tiling`] says where tiles lie: along each axis they are a stride apart and overlap; at the far edge the
-//! last one is shifted inward, or hangs over and sees the image reflected. A [`Stitcher`] blends results with
-//! windows. It keeps one row of tiles: what no later tile can touch is handed on. Blending is a running
-//! weighted mean, so where overlapping tiles agree the result is their value, to the last bit.
+//! A [`Tiling`] defines the positions of tiles: along each axis they are a stride apart and overlap; at the far edge the
+//! last one is shifted inward, or extends beyond the edge, where the image is reflected. A [`Stitcher`] blends results with
+//! windows. It holds one row of tiles and passes on what no later tile can change. Blending is a running weighted mean, so
+//! where overlapping tiles agree the result is bit-identical to their value.
 
 use crate::error::{Error, Result, request};
 use crate::grid::{Region, indices, strides};
@@ -272,7 +272,7 @@ impl<'a> Stitcher<'a> {
                 *total += w;
                 let mean = &mut self.mean[place + x];
                 let value = values[source + x];
-                // Equal values are taken as they are, so that infinities stay themselves.
+                // Equal values are copied, so that infinities are preserved.
                 let agrees = *total == w || value == *mean;
                 *mean = if agrees { value } else { *mean + (value - *mean) * (w / *total) };
             }
@@ -355,11 +355,11 @@ impl<'a> Stitcher<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TileReport {
     pub tiles: usize,
-    /// Values that did not fit the output's type and were clipped, or were no numbers.
+    /// Values that were clipped to the output's type, or NaN.
     pub clipped: usize,
 }
 
-/// What is done to a tile's values.
+/// The processing of a tile's values.
 pub type Work<'w> = dyn FnMut(&Tile, Vec<f64>) -> Result<Vec<f64>> + 'w;
 
 /// Reads tiles, works on each, and writes the stitched result in the image's own type. `work` gets stored

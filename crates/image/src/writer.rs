@@ -1,9 +1,9 @@
-//! Writing: regions come in any order, chunks go out when they are complete, the file gets its name at the
-//! end. Memory holds only the chunks that are not complete, so writing row after row needs one row of
-//! chunks. Lower resolutions that were not written are averaged from the one above.
+//! Writing: regions may come in any order, chunks are written when they are complete, and the file gets its name at the
+//! end. Memory holds only incomplete chunks, so writing row after row needs one row of chunks. Lower resolutions that were
+//! not written are averaged from the one above.
 //!
-//! Several processes may make one file together ([`Writer::join`]): each writes the chunks of its [`Share`], and the last
-//! one what is missing, the lower resolutions and the name.
+//! Several processes may write one file together ([`Writer::join`]): each writes the chunks of its [`Share`], and the last
+//! one writes what is missing, the lower resolutions and the name.
 
 use crate::address::Address;
 use crate::dtype::DType;
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 pub struct WriteOptions {
     /// An existing file may be replaced.
     pub replace: bool,
-    /// What was done, to be kept in the file.
+    /// The record of what was done, to be kept in the file.
     pub provenance: Option<Value>,
 }
 

@@ -203,7 +203,7 @@ fn packed_bits(strip: &[u8]) -> Vec<u8> {
 
 /// What fuzzing has found, each as the file that it made.
 #[test]
-fn what_fuzzing_found_stays_fixed() {
+fn inputs_found_by_fuzzing_stay_fixed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("found.tif");
     // Runs, up to the longest; repeating overflowed where overflow is checked.

@@ -1,5 +1,5 @@
 //! Writers that do not come to their end, of every format: killed at several moments, and on a disk that is full. The
-//! old file is there afterwards, whole, and a full disk is said to be one.
+//! old file remains complete, and a full disk is reported as such.
 
 #![cfg(unix)]
 
@@ -215,7 +215,7 @@ fn writer_on_a_full_disk() {
 /// On a file system that is too small. Needs the right to make one.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_is_said_and_leaves_the_old_file() {
+fn a_full_disk_is_reported_and_the_old_file_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let script = format!(
         "mount -t tmpfs -o size=2m tmpfs {0} || exit 77; CLEARSHOT_FULL_DISK={0} {1} --ignored --exact --nocapture writer_on_a_full_disk",

@@ -246,7 +246,7 @@ fn bits_in_planes_come_back() {
 }
 
 #[test]
-fn crops_come_from_where_they_say_and_lonely_targets_are_told() {
+fn crops_come_from_their_stated_place_and_unpaired_targets_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let name = |side: &str, n: usize| folder.path().join(side).join(format!("{n}.npy"));
     for side in ["out", "in"] {

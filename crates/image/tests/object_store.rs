@@ -72,7 +72,7 @@ fn write(path: &Path, shape: &[usize], seed: u64, replace: bool) -> Result<(), E
     writer.finish()
 }
 
-/// A plane of 40 x 60 of Zarr 3 in shards of 20 x 30 and chunks of 10 x 10, stored as they are; of its pixels each is its place.
+/// A plane of 40 x 60 of Zarr 3 in shards of 20 x 30 and chunks of 10 x 10, stored as they are; the value of each pixel is its index.
 fn sharded(folder: &Path, index_at_end: bool) -> Vec<u16> {
     let values: Vec<u16> = (0..2400).collect();
     let root = json!({"zarr_format": 3, "node_type": "group", "attributes": {"ome": {"version": "0.5", "multiscales": [{
@@ -149,7 +149,7 @@ fn of_chunks(asked: &[Asked]) -> Vec<(String, Option<String>, usize)> {
 }
 
 #[test]
-fn what_is_read_is_what_a_folder_gives_and_no_more_is_asked_for() {
+fn reading_equals_a_local_folder_and_requests_only_what_is_needed() {
     let folder = tempfile::tempdir().unwrap();
     let (server, plain) = (bucket("reading"), open_server());
     type Make<'a> = (&'a str, &'a dyn Fn(&Path) -> Vec<u16>);
@@ -223,7 +223,7 @@ fn what_is_read_is_what_a_folder_gives_and_no_more_is_asked_for() {
 }
 
 #[test]
-fn what_is_written_is_what_a_folder_gets() {
+fn writing_equals_a_local_folder() {
     let folder = tempfile::tempdir().unwrap();
     let server = bucket("writing");
     // A pyramid, whose lower levels are averages of what was stored; and axes that are turned around.
@@ -283,7 +283,7 @@ fn what_is_written_is_what_a_folder_gets() {
 }
 
 #[test]
-fn an_upload_that_ends_in_the_middle_is_no_image_and_is_finished_by_the_next() {
+fn an_incomplete_upload_is_not_an_image_and_the_next_run_completes_it() {
     let folder = tempfile::tempdir().unwrap();
     let server = bucket("ending");
     let (local, address) = (folder.path().join("a.zarr"), Path::new("s3://ending/a.zarr"));
@@ -370,7 +370,7 @@ fn with_mischief(
 }
 
 #[test]
-fn what_servers_do_wrong_is_named() {
+fn errors_of_servers_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let server = open_server();
     let values = sharded(&folder.path().join("s.zarr"), true);
@@ -390,11 +390,11 @@ fn what_servers_do_wrong_is_named() {
         ("s.zarr", "/c/", Mischief::Shorter, &["were asked for"]),
         ("o.zarr", "/0/0/", Mischief::Shorter, &["600 bytes where 1200"]),
         ("s.zarr", "/c/", Mischief::OtherPart, &["answers bytes="]),
-        ("s.zarr", "/c/", Mischief::Silent, &["says nothing for 0.6 s", "2 times"]),
-        ("s.zarr", "/c/", Mischief::SilentInTheMiddle, &["says nothing for 0.6 s", "2 times"]),
+        ("s.zarr", "/c/", Mischief::Silent, &["did not answer for 0.6 s", "2 times"]),
+        ("s.zarr", "/c/", Mischief::SilentInTheMiddle, &["did not answer for 0.6 s", "2 times"]),
         ("s.zarr", "zarr.json", Mischief::Endless, &["memory", "zarr.json"]),
         ("o.zarr", "/0/0/", Mischief::Endless, &["memory", "0/0/0"]),
-        ("s.zarr", "zarr.json", status(200, "<html>Welcome</html>"), &["page for people", "zarr.json"]),
+        ("s.zarr", "zarr.json", status(200, "<html>Welcome</html>"), &["is a web page", "zarr.json"]),
         ("missing.zarr", "nothing", Mischief::Nothing, &["no Zarr image", "404"]),
     ] {
         let error = with_mischief(&server, name, word, mischief.clone()).unwrap_err();
@@ -451,7 +451,7 @@ fn what_servers_do_wrong_is_named() {
 }
 
 #[test]
-fn secrets_are_sent_and_never_said() {
+fn secrets_are_sent_and_never_printed() {
     let folder = tempfile::tempdir().unwrap();
     let values = version_0_4(folder.path());
     let server = Server::start();

@@ -64,7 +64,7 @@ const HOLDS: &[(&str, &[&str], bool)] = &[
 ];
 
 #[test]
-fn every_format_gives_back_what_it_was_given() {
+fn every_format_round_trips() {
     let folder = tempfile::tempdir().unwrap();
     for &(ending, axes, any_type) in HOLDS {
         for &axes in axes {
@@ -166,7 +166,7 @@ fn headers_outlive_a_change_of_type() {
     }
     assert!(text[80..].starts_with("BITPIX  =") && !text.contains("BLANK") && !text.contains("BSCALE"));
     for big in [false, true] {
-        // An affine that is no diagonal, in the rows of the s-form.
+        // A non-diagonal affine in the rows of the s-form.
         let mut head = vec![0u8; 352 + 48];
         let mut put = |at: usize, data: &[u8]| {
             let data: Vec<u8> = if big { data.iter().rev().copied().collect() } else { data.to_vec() };
@@ -291,7 +291,7 @@ fn existing_files_stay_and_unfinished_ones_never_appear() {
 }
 
 #[test]
-fn what_a_format_cannot_hold_is_refused_by_name() {
+fn images_that_a_format_cannot_hold_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     for (name, axes, shape, dtype, expected) in [
         ("a.png", "ZYX", vec![2, 5, 5], DType::U8, "one picture"),
@@ -300,7 +300,7 @@ fn what_a_format_cannot_hold_is_refused_by_name() {
         ("a.fits", "YX", vec![5, 5], DType::F16, "float16"),
         ("a.ome.tif", "IYX", vec![2, 5, 5], DType::U8, "axes T C Z"),
         ("a.jpg", "YX", vec![5, 5], DType::U8, "not written"),
-        ("a.xyz", "YX", vec![5, 5], DType::U8, "no format"),
+        ("a.xyz", "YX", vec![5, 5], DType::U8, "its extension is not"),
         ("a.nii.gz", "YX", vec![5, 5], DType::F16, "float16"),
     ] {
         let path = folder.path().join(name);
@@ -315,7 +315,7 @@ fn what_a_format_cannot_hold_is_refused_by_name() {
 }
 
 #[test]
-fn provenance_remembers_what_came_before() {
+fn provenance_contains_earlier_steps() {
     let folder = tempfile::tempdir().unwrap();
     let (a, b, c) =
         (folder.path().join("a.tif"), folder.path().join("b.ome.zarr"), folder.path().join("c.npy"));
@@ -332,7 +332,7 @@ fn provenance_remembers_what_came_before() {
 }
 
 #[test]
-fn what_a_format_does_not_keep_is_told() {
+fn metadata_that_a_format_does_not_keep_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.ome.tif");
     let mut description = Description::new("made", &path, dims("CYX", &[2, 20, 30]), DType::U16);

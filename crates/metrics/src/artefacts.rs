@@ -1,20 +1,19 @@
-//! Does a restorer invent structure, or swallow it? Insert something known, restore, look for it.
+//! Measures whether a restorer invents or removes structure: insert something known, restore, and look for it.
 //!
-//! The protocol runs a restorer twice: on an input, and on the same input with a pattern inserted.
-//! *Commission*: the pattern is a blurred disk, an artefact that a good restorer should not turn into
-//! structure. *Omission*: the pattern is a faint line that belongs to the scene, which it should keep.
-//! Both are judged from the difference of the two outputs, so the scene drops out; the ratio of power
-//! outside and inside a mask of one output alone ([`power_ratio`]) mostly measures the scene and is
-//! here for comparison with published numbers.
+//! The protocol runs a restorer twice: on an input, and on the same input with a pattern inserted. *Commission*: the
+//! pattern is a blurred disk, an artefact that a good restorer should not turn into structure. *Omission*: the pattern is a
+//! faint line that belongs to the scene and should be kept. Both are computed from the difference of the two outputs, so
+//! the scene cancels. The ratio of power outside and inside a mask of a single output ([`power_ratio`]) mostly measures the
+//! scene and is here for comparison with published numbers.
 
 use crate::error::{require, require_positive};
 use crate::filter::{Kernel, filter};
 use crate::{ImageRef, MetricError};
 
-/// What is inserted into a plane.
+/// A pattern that is inserted into a plane.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pattern {
-    /// What is added to each pixel.
+    /// The value added to each pixel.
     pub values: Vec<f64>,
     /// The pixels of the shape itself, before any blur.
     pub mask: Vec<bool>,
@@ -120,7 +119,7 @@ impl Pattern {
     }
 }
 
-/// What became of a pattern.
+/// The response to a pattern.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Response {
     /// In dB: the mean square of the run without the pattern outside its mask, over the mean square of
@@ -159,7 +158,7 @@ pub fn omission_psnr(
     crate::intensity::psnr(&crate::Pair::new(truth, image, Some(mask), keep, whole)?, data_range)
 }
 
-/// Over the pixels where the mask is `side`; none if there are no such pixels.
+/// Over the pixels where the mask is `side`; `None` if there are no such pixels.
 fn mean_square(data: &[f64], mask: &[bool], side: bool) -> Option<f64> {
     let chosen = data.iter().zip(mask).filter(|&(_, &m)| m == side);
     let (sum, n) = chosen.fold((0.0, 0usize), |(sum, n), (x, _)| (sum + x * x, n + 1));

@@ -1,7 +1,8 @@
-//! From each pixel to the nearest of a mask: exact and Euclidean, in the unit of the pixel spacing.
+//! Distance from each pixel to the nearest pixel of a mask: exact and Euclidean, in the unit of the pixel spacing.
 //!
-//! Squared distances by the lower envelope of parabolas, one axis after the other (Felzenszwalb and Huttenlocher, 2012), in time linear in the
-//! number of pixels. Of pixels that are as near, the one that comes first along the last axis that tells them apart is taken, so that results depend on the mask alone.
+//! Squared distances by the lower envelope of parabolas, one axis after the other (Felzenszwalb and Huttenlocher, 2012), in
+//! time linear in the number of pixels. If several pixels are equally near, the first one along the last axis in which they
+//! differ is chosen, so that results depend only on the mask.
 
 /// Where the nearest pixels of a mask are.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,4 +1,4 @@
-//! What a metric refuses, with the shapes and values that it refused.
+//! Errors of metrics, with the shapes and values concerned.
 
 /// Why a metric could not be computed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

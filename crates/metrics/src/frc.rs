@@ -1,18 +1,16 @@
-//! Fourier ring correlation, in volumes shell correlation: up to which frequency two images agree.
+//! Fourier ring correlation (shell correlation in volumes): the frequency up to which two images agree.
 //!
-//! The spectra of two independent images of one scene are correlated in rings about zero frequency;
-//! the first frequency at which the correlation falls below a threshold is the resolution, here in
-//! the unit of the pixel size. Axes may differ in length and pixel size: rings are of physical
-//! frequency. A ring is as wide as one bin of the axis with the shortest extent, ring `r` is centred
-//! on `r` times that, and rings go up to the lowest Nyquist frequency of the axes. The mean is
+//! The spectra of two independent images of one scene are correlated in rings around zero frequency; the first frequency at
+//! which the correlation falls below a threshold is the resolution, in the unit of the pixel size. Axes may differ in
+//! length and pixel size: rings are of physical frequency. A ring is as wide as one bin of the axis with the shortest
+//! extent, ring `r` is centred on `r` times that, and rings go up to the lowest Nyquist frequency of the axes. The mean is
 //! removed first, so that a window does not leak it into the first rings; there is no ring 0.
 //!
-//! One image alone is split into its diagonal sub-images (the pixels of a checkerboard whose indices
-//! are all even and those whose indices are all odd, and the pairs with the same relation along other
-//! diagonals). The two of a pair are displaced by half of their own pixels along every axis, which
-//! would lower the correlation by the cosine of a known phase; the phase is undone bin by bin. What
-//! cannot be undone: their Nyquist frequency is half of the image's, and detail above it folds back.
-//! So the split gives resolutions coarser than four pixels, on images sampled at least that finely.
+//! A single image is split into its diagonal sub-images (the pixels of a checkerboard whose indices are all even and those
+//! whose indices are all odd, and the corresponding pairs along the other diagonals). The two images of a pair are shifted
+//! by half of their own pixels along every axis, which would lower the correlation by the cosine of a known phase; this
+//! phase is removed in each bin. Two effects remain: their Nyquist frequency is half of the image's, and finer detail is
+//! aliased. The split therefore gives resolutions coarser than four pixels, on images sampled at least that finely.
 
 use crate::error::require_positive;
 use crate::fourier::{forward, signed, unravel};

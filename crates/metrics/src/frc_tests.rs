@@ -139,7 +139,7 @@ fn unequal_pixels_keep_the_physical_cut_off() {
 /// Nothing is resolved in an image without anything in it, whatever its value; a mean that is rounded would leave the
 /// same dust in both.
 #[test]
-fn flat_images_resolve_nothing() {
+fn flat_images_have_no_resolution() {
     for value in [1.0, 0.1, 1.0 / 3.0, 1e9 + 0.1, -7.7] {
         for shape in [&[5usize, 5][..], &[16, 17], &[7, 9, 11]] {
             let x = vec![value; shape.iter().product()];
@@ -185,7 +185,7 @@ fn white_scenes_correlate_by_their_share_of_power() {
 }
 
 #[test]
-fn one_image_gives_what_two_give() {
+fn one_image_and_two_give_the_same_resolution() {
     let shape = [256, 256];
     for cut in [20.0, 50.0] {
         let scene = band_limited(&shape, cut / 256.0, 5);

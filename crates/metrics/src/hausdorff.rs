@@ -1,7 +1,7 @@
-//! How far apart two masks are: Hausdorff's distance, and its percentile.
+//! Distance between two masks: the Hausdorff distance and its percentiles.
 //!
-//! Distances are exact and Euclidean, in the unit of the pixel spacing, from each pixel of a mask to
-//! the nearest of the other ([`Nearest`]).
+//! Distances are exact and Euclidean, in the unit of the pixel spacing, from each pixel of a mask to the nearest pixel of
+//! the other ([`Nearest`]).
 
 use crate::MetricError;
 use crate::distance::Nearest;

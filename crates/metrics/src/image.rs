@@ -1,7 +1,7 @@
-//! Views of images, and pairs of them made ready to be compared.
+//! Views of images, and pairs of them prepared for comparison.
 //!
-//! A [`Pair`] is where rounding, crop and mask are decided, once for all metrics that read it. It
-//! borrows the caller's pixels unless rounding or cropping changes them.
+//! A [`Pair`] applies rounding, crop and mask once for all metrics that read it. It borrows the caller's pixels unless
+//! rounding or cropping changes them.
 
 use crate::MetricError;
 use std::borrow::Cow;
@@ -61,10 +61,10 @@ impl<'a> ImageRef<'a> {
     }
 }
 
-/// What is done to the values of both images before they are compared.
+/// Preparation of the values of both images before they are compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rounding {
-    /// Values are compared as they are.
+    /// Values are compared without rounding.
     Keep,
     /// To the nearest whole number, halves to even, as numpy's `round`.
     Whole,

@@ -1,8 +1,8 @@
 //! Differences of intensity: MSE, MAE, NRMSE, PSNR, SNR.
 //!
-//! Each is over the pixels that count in the [`Pair`]. A NaN that counts gives NaN; a NaN outside
-//! the mask changes nothing. PSNR asks for the data range: guessed from the data, it would score the
-//! same restoration differently with each scene.
+//! Each is computed over the valid pixels of the [`Pair`]. A NaN among them gives NaN; a NaN outside the mask has no
+//! effect. PSNR requires the data range: if it were guessed from the data, the same restoration would get another score
+//! with each scene.
 
 use crate::error::require_positive;
 use crate::{MetricError, Pair};
@@ -17,7 +17,7 @@ pub fn mae(pair: &Pair<'_>) -> f64 {
     pair.mean(|t, x| (t - x).abs())
 }
 
-/// What the root of the mean squared error is divided by; the names are scikit-image's.
+/// The divisor of the root mean squared error; the names are those of scikit-image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Normalisation {
     /// The root mean square of the truth.
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mask_decides_what_counts() {
+    fn only_valid_pixels_count() {
         let mut image = IMAGE;
         image[1] = f64::NAN;
         let mask = [true, false, true, true, false, false];

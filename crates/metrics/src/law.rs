@@ -1,5 +1,5 @@
-//! Distribution functions that the tests of this crate need: normal, Student's t, Kolmogorov. The normal law's quantiles are statrs's; the others
-//! are more exact here (see "Crates that were tried" in ARCHITECTURE.md).
+//! Distribution functions for the tests of this crate: normal, Student's t, Kolmogorov. The quantiles of the normal
+//! distribution are those of statrs; the others are more exact here (see "Crates that were tried" in ARCHITECTURE.md).
 
 use libm::{erfc, lgamma};
 use statrs::distribution::{ContinuousCDF, Normal};

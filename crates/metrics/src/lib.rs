@@ -1,9 +1,9 @@
-//! How good a restored image is: numbers with stated definitions, computed in f64.
+//! Metrics of restored images with stated definitions, computed in f64.
 //!
-//! Every metric takes plain views of 2-D or 3-D arrays and knows nothing of files or engines. What
-//! changes a score is always asked for: the data range, the rounding, the crop and the mask are
-//! parameters without defaults, because scores that differ in one of them cannot be compared. Odd
-//! input gives an error that names it, or NaN where a NaN pixel counts; never a panic.
+//! Every metric takes plain views of 2-D or 3-D arrays and does not depend on files or engines. Everything that changes a
+//! score is a parameter without a default: the data range, the rounding, the crop and the mask, because scores that differ
+//! in one of them cannot be compared. Unusual input gives an error that names it, or NaN if a valid pixel is NaN; never a
+//! panic.
 
 pub mod artefacts;
 pub mod distance;

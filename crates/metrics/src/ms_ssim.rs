@@ -1,13 +1,12 @@
 //! Multi-scale structural similarity (Wang, Simoncelli and Bovik, 2003).
 //!
-//! Contrast and structure are compared at each of several scales, luminance at the coarsest only; the
-//! score is the product of the means, each to the power of its scale's weight. From one scale to the
-//! next images are averaged over blocks of two pixels an axis; an odd last pixel is left out. The
-//! window must fit the coarsest scale, so the number of scales is the caller's to choose:
-//! [`scales_that_fit`] says how many there can be. With fewer than five, the first weights are used,
-//! scaled so that their sum is 1.
+//! Contrast and structure are compared at each of several scales, luminance only at the coarsest; the score is the product
+//! of the means, each to the power of the weight of its scale. From one scale to the next, images are averaged over blocks
+//! of two pixels along each axis; an odd last pixel is left out. The window must fit into the coarsest scale, so the caller
+//! chooses the number of scales: [`scales_that_fit`] returns the largest one. With fewer than five, the first weights are
+//! used, scaled so that their sum is 1.
 //!
-//! A mean below zero has no real power; it counts as zero, and so then does the score.
+//! A negative mean has no real power; it counts as zero, and the score is then zero.
 
 use crate::error::require;
 use crate::ssim::Ssim;

@@ -1,8 +1,7 @@
-//! How well two segmentations agree: Dice and IoU of masks, average precision of objects.
+//! Agreement of two segmentations: Dice and IoU of masks, average precision of objects.
 //!
-//! Average precision here is that of cell segmentation, TP / (TP + FP + FN) at a threshold of IoU. An
-//! object counts as found if it can be matched; at thresholds below one half an object may fit
-//! several, and the matching with the most pairs is taken.
+//! Average precision is that of cell segmentation, TP / (TP + FP + FN) at a threshold of IoU. An object counts as found if
+//! it can be matched; at thresholds below one half an object may fit several, and the matching with the most pairs is used.
 
 use crate::MetricError;
 use crate::error::require;

@@ -1,8 +1,8 @@
-//! How bright sources are, and how many are found: aperture sums and completeness.
+//! Brightness of sources, and the share that is found: aperture sums and completeness.
 //!
-//! A pixel counts with the exact share of its area that lies in the circle, so the aperture's area is
-//! pi r^2 wherever its centre is. Coordinates are `[y, x]` in pixels; pixel 0 covers -0.5 to 0.5. The
-//! background is the median of an annulus, which a few neighbours do not move.
+//! A pixel counts with the exact share of its area inside the circle, so the area of the aperture is pi r^2 for every
+//! position of its centre. Coordinates are `[y, x]` in pixels; pixel 0 covers -0.5 to 0.5. The background is the median of
+//! an annulus, on which a few neighbours have little effect.
 
 use crate::error::{require, require_positive};
 use crate::{ImageRef, MetricError};

@@ -1,13 +1,12 @@
-//! Does what a restoration left over look like noise? chi2, whiteness, bias, normality.
+//! Tests of the residual of a restoration: chi2, whiteness, bias, normality.
 //!
-//! None of these needs the truth: a faithful restoration leaves a residual whose variance is the
-//! camera's, without structure, without bias. Each result says what it expects and how far the value
-//! may stray by chance.
+//! None of these needs the truth: a faithful restoration leaves a residual with the variance of the camera noise, without
+//! structure and without bias. Each result contains its expected value and the deviation that is possible by chance.
 //!
-//! Noise that neighbouring pixels share is judged after its own spectrum is divided out, and chi2 of it strays further, as if there
-//! were fewer pixels. Whiteness is judged from the raw periodogram. Its flatness (geometric over arithmetic mean) is
-//! exp(-0.5772) = 0.5615 for white noise and never near 1, because each bin of a periodogram follows
-//! an exponential law; thresholds such as 0.8 refuse everything.
+//! Correlated noise is first divided by its own spectrum; chi2 then varies more, as if there were fewer pixels. Whiteness
+//! is computed from the raw periodogram. Its flatness (geometric over arithmetic mean) is exp(-0.5772) = 0.5615 for white
+//! noise and never close to 1, because each bin of a periodogram has an exponential distribution; thresholds such as 0.8
+//! would refuse everything.
 
 use crate::error::require;
 use crate::fourier::{forward, signed, unravel};

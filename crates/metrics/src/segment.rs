@@ -1,7 +1,6 @@
-//! A plain segmenter: Otsu's threshold, and the connected parts of what lies above it.
+//! A simple segmenter: Otsu's threshold, and the connected components above it.
 //!
-//! It exists so that restorations can be compared by the objects that are found in them, with a
-//! segmenter that has no weights and no settings to tune.
+//! It allows restorations to be compared by the objects found in them, with a segmenter without weights or settings.
 
 use crate::error::require;
 use crate::{ImageRef, MetricError};

@@ -1,12 +1,10 @@
-//! Structural similarity (Wang et al., 2004), as scikit-image computes it.
+//! Structural similarity (Wang et al., 2004), as computed by scikit-image.
 //!
-//! Means, variances and the covariance of the two images in a window about each pixel give a map;
-//! the score is its mean over the pixels whose window lies in the image, and of those the ones that
-//! the mask counts. The window is uniform or Gaussian, in two or three dimensions. A NaN gives NaN in
-//! the windows that hold it.
+//! Means, variances and the covariance of the two images in a window around each pixel give a map; the score is its mean
+//! over the pixels whose window is inside the image and that the mask includes. The window is uniform or Gaussian, in two
+//! or three dimensions. A NaN gives NaN in the windows that contain it.
 //!
-//! On scenes that are mostly empty the score is ruled by what a method does to the background; give a
-//! mask of the foreground there.
+//! In scenes that are mostly empty, the background dominates the score; use a mask of the foreground there.
 
 use crate::error::{require, require_positive};
 use crate::filter::{Kernel, filter};
@@ -25,7 +23,7 @@ pub enum Window {
     Gaussian { sigma: f64 },
 }
 
-/// What the score depends on besides the images.
+/// The parameters of the score.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ssim {
     pub window: Window,

@@ -1,9 +1,7 @@
-//! Is one method better than another, or was it luck? Paired tests, Holm's correction, bootstrap
-//! intervals.
+//! Paired tests, Holm's correction and bootstrap intervals, to compare methods.
 //!
-//! Scores of two methods on the same images are compared pair by pair, since images differ more than
-//! methods do. p-values are two-sided. The bootstrap draws from a keyed stream, so an interval is a
-//! function of the scores and the key.
+//! Scores of two methods on the same images are compared in pairs, because images differ more than methods do. p-values are
+//! two-sided. The bootstrap draws from a keyed stream, so an interval is a function of the scores and the key.
 
 use crate::MetricError;
 use crate::error::require;

@@ -1,7 +1,7 @@
-//! Scores by signal level: how well the dark and the bright parts of a scene are restored.
+//! Scores by signal level, separately for dark and bright parts of a scene.
 //!
-//! One number for an image hides that noise matters where the signal is weak. Pixels that count are
-//! put into strata by their true value, and each stratum has its own error, bias and PSNR.
+//! A single number for an image hides that noise matters most where the signal is weak. Valid pixels are divided into
+//! strata by their true value, and each stratum has its own error, bias and PSNR.
 
 use crate::error::{require, require_positive};
 use crate::{MetricError, Pair};

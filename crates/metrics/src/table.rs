@@ -1,8 +1,8 @@
-//! Every metric by its name: what it needs, what it measures, and how it is computed from one plane or volume.
+//! The table of metrics by name: what each needs, what it measures, and how it is computed from a plane or volume.
 //!
-//! Programs that let a user choose metrics go by [`METRICS`]; help texts and documentation are made from it. A metric takes a
-//! [`Subject`], which holds the image and whatever else is known of it (the truth, the measurement that it was restored from, a
-//! pattern that was inserted), and gives a [`Score`]. What a metric [`needs`](Metric::needs) is checked before anything is read,
+//! Programs that let a user choose metrics use [`METRICS`]; help texts and documentation are generated from it. A metric
+//! takes a [`Subject`], which holds the image and its context (the truth, the measurement that it was restored from, an
+//! inserted pattern), and returns a [`Score`]. What a metric [`needs`](Metric::needs) is checked before anything is read,
 //! so the functions here may rely on it.
 
 mod objects;
@@ -27,7 +27,7 @@ pub enum Need {
     Range,
     /// The measurement that the image was restored from, and the variance of its noise.
     Measured,
-    /// What was inserted.
+    /// The inserted pattern.
     Pattern,
     /// The result of the same restoration without the pattern.
     Without,
@@ -55,7 +55,7 @@ pub struct Metric {
     pub score: fn(&Subject<'_>) -> Result<Score, MetricError>,
 }
 
-/// What metrics depend on besides images.
+/// The parameters of metrics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     pub range: Option<f64>,
@@ -217,7 +217,7 @@ pub const METRICS: &[Metric] = &[
     ),
 ];
 
-/// What is measured where nothing is chosen.
+/// The default metrics.
 pub const USUAL: [&str; 5] = ["psnr", "ssim", "nrmse", "mae", "snr"];
 
 /// The row of a name.
@@ -258,7 +258,7 @@ fn scales(s: &Subject<'_>) -> Result<Score, MetricError> {
     Ok(windowed(ms_ssim(&s.pair()?, &ssim, count))?.with("scales", count as f64, Rule::Mean))
 }
 
-/// No number where the window does not fit: the other scores are worth having all the same.
+/// NaN if the window does not fit, so that the other scores are still computed.
 fn windowed(found: Result<f64, MetricError>) -> Result<Score, MetricError> {
     match found {
         Err(e @ MetricError::Window { .. }) => Ok(Score::missing(e.to_string())),

@@ -1,4 +1,4 @@
-//! The table and how planes come together. The metrics themselves are tested where they live, and through the program.
+//! The table, and the combination of planes. The metrics themselves are tested in their own files, and through the program.
 
 use super::*;
 use crate::frc::{Curve, Ring};
@@ -28,7 +28,7 @@ fn names_are_distinct_and_found() {
 
 /// A metric refuses, and does not panic, where what it needs is absent; with nothing but an image exactly those work that say so.
 #[test]
-fn what_is_needed_is_needed() {
+fn required_inputs_are_required() {
     let (image, options) = ((0..1024).map(|i| f64::from(i % 37)).collect::<Vec<_>>(), options());
     let alone = Subject {
         shape: &[32, 32],

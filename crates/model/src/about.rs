@@ -1,4 +1,4 @@
-//! What a model says of itself: `model.json`, or the metadata of a model's file.
+//! The description of a model: `model.json`, or the metadata of a model file.
 
 use crate::conditioning::Conditioning;
 use crate::error::ModelError;
@@ -41,7 +41,7 @@ pub struct About {
     /// How it was trained: iterations, data, seed, configuration.
     #[serde(default)]
     pub training: Json,
-    /// What it reached, and on what.
+    /// Its score, and the data of that score.
     #[serde(default)]
     pub scores: Json,
     /// Where it fails.
@@ -51,10 +51,10 @@ pub struct About {
     /// Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<SpreadFactor>,
-    /// What its training images are like; not known of every model.
+    /// Statistics of its training images; not every model has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub familiar: Option<Familiar>,
-    /// What the network is conditioned on beside image and measurement: classes, a vector, a context. Nothing for most models.
+    /// The conditions of the network other than image and measurement: classes, a vector, a context. `None` for most models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditioning: Option<Conditioning>,
     /// Which convolutions are in 8 bits, and what that costs; nothing for a model in floating point.
@@ -116,7 +116,7 @@ impl About {
     }
 }
 
-/// What the network was trained to do.
+/// The task that the network was trained for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Task {
@@ -167,7 +167,7 @@ impl Task {
     }
 }
 
-/// What the network predicts.
+/// The quantity that the network predicts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum PredictionKind {
@@ -198,7 +198,7 @@ impl PredictionKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Process {
-    /// alpha is 1 and sigma anything in a range; the network is told ln(sigma) / 4.
+    /// alpha is 1 and sigma anything in a range; the network gets ln(sigma) / 4.
     Edm { sigma_min: f64, sigma_max: f64, rho: f64 },
     /// The timesteps of a schedule, by this project's names of the laws.
     Timesteps {
@@ -330,7 +330,7 @@ fn is_as_made(finer: &f64) -> bool {
     *finer == as_made()
 }
 
-/// What stands beside x.
+/// The channels next to x.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum ConditionKind {

@@ -1,10 +1,10 @@
-//! What a network is conditioned on beside the image and its measurement: the class of an image, a vector of how it was taken,
-//! and a context, a list of vectors that attention looks at.
+//! Conditions of a network in addition to the image and its measurement: the class of the image, a vector of acquisition
+//! parameters, and a context, a list of vectors for cross-attention.
 //!
-//! The file of a model says what these mean ([`Conditioning`]); the network says which of them it takes ([`ConditionInput`], one for
-//! each of its inputs that is about an image as a whole). Training and restoring fill the same inputs from [`Conditions`], so they
-//! cannot disagree. A class and a context that are not known are what training gave where it dropped them: the last row of a table
-//! of classes, and zeros everywhere else.
+//! The model file defines their meaning ([`Conditioning`]); the network lists which it takes ([`ConditionInput`], one for
+//! each input that describes the image as a whole). Training and restoring fill the same inputs from [`Conditions`], so
+//! they cannot disagree. An unknown class or context has the value used in training when it was dropped: the last row of a
+//! table of classes, and zeros everywhere else.
 
 use crate::error::ModelError;
 use clearshot_graph::Type;
@@ -25,7 +25,7 @@ pub struct Conditioning {
     /// The names of classes, in the order of their numbers; empty where they have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<String>,
-    /// What the vector is made of.
+    /// The parts of the vector.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vector: Vec<VectorPart>,
     /// How many vectors the contexts of training had.
@@ -51,7 +51,7 @@ pub enum VectorPart {
 }
 
 impl Conditioning {
-    /// What a vector is made of.
+    /// The parts of a vector.
     pub fn code(&self) -> Code {
         let has = |part| self.vector.contains(&part);
         Code {
@@ -121,7 +121,7 @@ impl fmt::Debug for Context {
     }
 }
 
-/// What is known of an image as a whole.
+/// Properties of the whole image.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conditions {
     /// The number of its class.
@@ -131,7 +131,7 @@ pub struct Conditions {
     pub context: Option<Context>,
 }
 
-/// What one of a network's inputs is.
+/// The meaning of one of a network's inputs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum InputKind {
     /// The number of the class, below `rows` where there is a table of classes. Where training dropped classes, the last row stands for none.
@@ -163,7 +163,7 @@ pub struct ConditionInput {
     dropped: bool,
 }
 
-/// Something that a model wants to know of an image and that nobody said.
+/// A condition of a model that was not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissingCondition {
     Class,
@@ -251,7 +251,7 @@ impl ConditionInput {
         }
     }
 
-    /// What is missing to fill it.
+    /// The number missing to fill it.
     pub fn missing(&self, of: &Conditions) -> Option<MissingCondition> {
         let no_class = self.classes().is_some() && of.class.is_none() && !self.dropped;
         match self.kind {
@@ -306,7 +306,7 @@ impl ConditionInput {
     }
 
     /// Of its values, the factor of each where the class and the context are dropped (`class`), or where the measurement and its camera are:
-    /// what is dropped are zeros. Nothing where all of it is replaced, or stays as it is.
+    /// what is dropped are zeros. `None` if all of it is replaced, or unchanged.
     pub fn kept_without(&self, class: bool) -> Option<Vec<f32>> {
         let InputKind::Vector(code) = self.kind else { return None };
         let factor = |i: usize| if (i < code.domains) == class { 0.0 } else { 1.0 };
@@ -339,7 +339,7 @@ mod tests {
         "up_block_types": ["UpBlock2D", "CrossAttnUpBlock2D"]}"#;
 
     #[test]
-    fn tables_of_classes_have_a_last_row_for_none_where_classes_were_dropped() {
+    fn tables_of_classes_have_a_last_row_for_dropped_classes() {
         let [plain] = inputs(TABLE, None)[..] else { panic!("one input") };
         assert_eq!((plain.port, plain.dtype, plain.classes()), ("class", DType::I32, Some(4)));
         assert_eq!(plain.missing(&Conditions::default()), Some(MissingCondition::Class));

@@ -1,4 +1,4 @@
-//! A model's network as a denoiser, whatever it predicts.
+//! The network of a model as a denoiser, for every kind of prediction.
 
 use crate::about::{About, ConditionKind, Task};
 use crate::error::ModelError;
@@ -84,7 +84,7 @@ impl Denoiser for ModelDenoiser<'_> {
     }
 }
 
-/// The nodes of a network that makes the clean image of the measurement `y` at once. One that is told a time is told zero, as
+/// The nodes of a network that makes the clean image of the measurement `y` at once. If it has a time input, the time is zero, as
 /// training tells it.
 pub(crate) fn at_once(network: &dyn Network, b: &mut Builder, y: Value, given: &Condition) -> Answer {
     let mut all = Given::image(y);

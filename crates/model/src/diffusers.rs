@@ -1,4 +1,4 @@
-//! Folders of diffusers: what a `scheduler_config.json` says becomes a [`Task`].
+//! Folders of diffusers: converts a `scheduler_config.json` into a [`Task`].
 
 use crate::about::{About, ConditionKind, PredictionKind, Process, Task};
 use crate::signal::Signal;

@@ -1,12 +1,12 @@
-//! Whether an image is like those that a model was trained on.
+//! Compares an image with the training images of a model.
 //!
-//! A model draws what it does not know as the nearest thing that it knows, and the result looks as good as any. So it
-//! keeps a few numbers of its training images, those of [`STATISTICS`], as a mean and a covariance for each kind of
-//! them; an image whose Mahalanobis distance from every kind is beyond what one training image in a thousand has is
-//! strange, and is said to be, with the number that is most out of place.
+//! A model draws unknown structures as the nearest thing that it knows, and the result looks convincing. A model therefore
+//! stores a few numbers of its training images, the [`STATISTICS`], as a mean and a covariance for each kind of image. An
+//! image whose Mahalanobis distance from every kind exceeds that of 999 of 1000 training images is reported as strange,
+//! with the number that deviates most.
 //!
-//! All numbers are of the light, not of its noise: what noise adds to a mean square is known from the camera and taken
-//! off, and what it leaves uncertain bounds the logarithms from below.
+//! All numbers describe the light and not its noise: the contribution of noise to a mean square is known from the camera
+//! and subtracted, and the remaining uncertainty bounds the logarithms from below.
 
 use crate::signal::Photons;
 use serde::{Deserialize, Serialize};

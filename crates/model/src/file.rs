@@ -1,10 +1,10 @@
 //! Reading and writing models: one file, or a folder.
 //!
-//! A file `NAME.clearshot` is a safetensors file whose metadata holds `about` and `config`, both JSON; its
-//! weights may have 16 bits, and those of convolutions 8 ([`crate::int8`]). A folder holds the same as `model.json`, `config.json` and
-//! `diffusion_pytorch_model.safetensors` (or PyTorch's `.bin`); without a `model.json` it is taken for one of diffusers,
-//! with its `scheduler/scheduler_config.json` if there is one. A file of weights alone, of PyTorch or safetensors, is a
-//! model together with the `config.json` beside it.
+//! A file `NAME.clearshot` is a safetensors file whose metadata contain `about` and `config`, both JSON; weights may have
+//! 16 bits, and those of convolutions 8 ([`crate::int8`]). A folder contains the same as `model.json`, `config.json` and
+//! `diffusion_pytorch_model.safetensors` (or PyTorch's `.bin`); without a `model.json` it is treated as a folder of
+//! diffusers, with its `scheduler/scheduler_config.json` if there is one. A file with only weights, of PyTorch or
+//! safetensors, is a model together with the `config.json` beside it.
 
 use crate::about::{About, FORMAT, Task};
 use crate::conditioning::{ConditionInput, InputKind};
@@ -33,7 +33,7 @@ pub const DEFAULT_BYTES: usize = BUILTIN.len();
 /// The model for stacks, if one comes with the program: models/volume.clearshot.
 const VOLUMES: Option<&[u8]> = None;
 
-/// What the model that comes with the program is called wherever a model is named.
+/// The name of the built-in model wherever a model is named.
 pub const DEFAULT: &str = "default";
 
 /// See the crate.
@@ -48,7 +48,7 @@ pub struct Model {
 
 impl Model {
     /// # Errors
-    /// If the configuration is no network, what the model says does not fit it, or the weights do not.
+    /// If the configuration is not a network, or the description or the weights do not match it.
     pub fn new(about: About, config: String, weights: Weights) -> Result<Model, ModelError> {
         let path = PathBuf::from(&about.name);
         let network =
@@ -195,13 +195,13 @@ impl Model {
     /// Writes one file, its weights in the given float type but for those of convolutions in 8 bits.
     ///
     /// # Errors
-    /// If the type is no float, or the file cannot be written; an existing file is then untouched.
+    /// If the type is not a float, or the file cannot be written; an existing file is then untouched.
     pub fn save_file(&self, path: &Path, dtype: DType) -> Result<(), ModelError> {
         let mut tensors = BTreeMap::new();
         for (name, weight) in &self.weights {
             let torch = weight.channels_second();
             let narrow = match dtype {
-                // A model in 8 bits is to be small: what 16 bits hold as it is takes no more.
+                // An 8-bit model should be small: values that 16 bits represent exactly take 16 bits.
                 DType::F32 if self.network.int8().is_some() => Some(halved(torch)),
                 DType::F32 => Some(torch),
                 DType::F16 => Some(torch.to_f16()),

@@ -1,10 +1,13 @@
-//! Objects one by one, touching ones too: from label images to what a network learns of each pixel, and from what it says of them back to labels.
+//! Instance segmentation: from label images to the targets of the network, and from its output back to labels, also for
+//! touching objects.
 //!
-//! The maps are those of CytoDL's instance segmentation. Every object has a core, and each of its other pixels a vector to the nearest pixel of it. Cores of objects
-//! that touch are apart, so prediction finds them as connected parts and gives every other pixel to the core that it points at. Channels last: how deep in
-//! a core, foreground, the vector along each axis, boundary; targets have two more, how much a pixel counts and the number of its object.
-//! Here a core is what lies deeper in an object than half of its deepest pixel, where CytoDL erodes by a fixed number of pixels and mends what that tears
-//! apart: objects of every size have one, and its size goes with theirs.
+//! The maps are those of CytoDL's instance segmentation. Every object has a core, and each of its other pixels has a vector
+//! to the nearest pixel of the core. Cores of touching objects are separate, so prediction finds them as connected
+//! components and assigns every other pixel to the core that its vector points to. Channels, last axis: depth in a core,
+//! foreground, the vector along each axis, boundary; targets have two more, the weight of a pixel and the number of its
+//! object. Here, the core is the part of an object deeper than half of its deepest pixel, where CytoDL erodes by a fixed
+//! number of pixels and repairs what this breaks: objects of every size have a core, and its size is proportional to
+//! theirs.
 
 use clearshot_metrics::MetricError;
 use clearshot_metrics::distance::Nearest;
@@ -18,14 +21,14 @@ pub const FOREGROUND: usize = 1;
 /// The first of the vectors' components, in the order of axes.
 pub const VECTOR: usize = 2;
 
-/// What pixels outside of cores have for their depth.
+/// The depth of pixels outside cores.
 const OUTSIDE: f32 = -10.0;
 /// What a network says of a pixel that is about as likely in a core as not: a mean of [`OUTSIDE`] and the three pixels or so that cores are deep. CytoDL asks for 0, which
 /// takes a network that is three quarters sure.
 const IN_DOUBT: f32 = -3.0;
 /// The share of an object's depth at which its core begins.
 const SHARE: f64 = 0.5;
-/// What pixels count more where another object touches theirs.
+/// The additional weight of pixels at contacts between objects.
 const CONTACT: f32 = 10.0;
 /// Pixels of the smallest core.
 const LEAST: usize = 4;
@@ -86,7 +89,7 @@ fn flat(at: &[usize], shape: &[usize]) -> usize {
     at.iter().zip(shape).fold(0, |i, (at, n)| i * n + at)
 }
 
-/// The boxes of objects, one pixel wider to each side where the image goes on.
+/// The boxes of objects, one pixel wider on each side within the image.
 fn regions(labels: &[u32], shape: &[usize]) -> BTreeMap<u32, Region> {
     let mut ends: BTreeMap<u32, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
     for (i, &label) in labels.iter().enumerate().filter(|(_, l)| **l > 0) {
@@ -275,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_say_what_the_module_says() {
+    fn targets_follow_the_definition() {
         let (height, width) = (30, 40);
         let labels = scene(height, width);
         let t = targets(&labels, &[height, width]).unwrap();
@@ -318,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn specks_hold_no_object_and_nothing_breaks_on_numbers_that_are_none() {
+    fn specks_are_not_objects_and_nan_is_handled() {
         let shape = [12, 12];
         let mut maps = vec![-5.0; 144 * 5];
         // A foreground whose core has one pixel.

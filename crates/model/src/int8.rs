@@ -1,8 +1,8 @@
-//! Convolutions in 8 bits in a model's file.
+//! 8-bit convolutions in model files.
 //!
-//! The weight of such a convolution is of i8. Beside it stand `int8/NAME/scale`, what a unit is worth in each output channel, and,
-//! where the rounding is static, `int8/NAME/step` and `int8/NAME/zero` of each input channel. When a file is read the weight becomes the
-//! f32 values that the bytes stand for, which are rounded to the same bytes again where they are used (`graph::ops::int8`).
+//! The weight of such a convolution is stored as i8, with `int8/NAME/scale`, the scale of each output channel, and, for
+//! static rounding, `int8/NAME/step` and `int8/NAME/zero` of each input channel. On reading, the weight becomes the f32
+//! values that the bytes represent, which are rounded to the same bytes again when they are used (`graph::ops::int8`).
 
 use clearshot_graph::ops::int8::{Grid, Rounding, Table, round_weight, scale_of};
 use clearshot_tensor::{Data, Tensor};

@@ -1,9 +1,8 @@
-//! What a trained model is, and the files that hold one.
+//! Trained models and their files.
 //!
-//! A [`Model`] is a network with its weights and [`About`]: what the network was trained to do ([`Task`]), and
-//! how numbers of image files become those that it takes ([`Signal`]). Training writes models and restoring
-//! reads them; neither knows the other. [`Model::builtin`] is the one that comes with the program,
-//! [`Model::volumes`] the one for stacks.
+//! A [`Model`] is a network with its weights and [`About`]: its [`Task`], and the conversion between values of image files
+//! and values of the network ([`Signal`]). Training writes models and restoring reads them; neither depends on the other.
+//! [`Model::builtin`] is the built-in model, [`Model::volumes`] the one for stacks.
 
 mod about;
 pub mod conditioning;

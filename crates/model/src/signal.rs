@@ -1,8 +1,8 @@
-//! How the numbers of image files become those of a network, and back.
+//! Conversion of values of image files to values of the network, and back.
 //!
-//! With [`Signal::Photons`] a network sees electrons on a scale of the image's own: x is -1 at the background
-//! and 1 at the image's peak, so that one network serves every exposure, and beside the measurement stands
-//! how much noise there is and how neighbouring pixels share it. Everything is a number of the image, never of a tile.
+//! With [`Signal::Photons`] a network gets electrons on the image's own scale: x is -1 at the background and 1 at the peak
+//! of the image, so that one network works for every exposure. It also gets the amount of noise and its correlation between
+//! neighbouring pixels. All of these numbers belong to the whole image, never to a tile.
 
 use crate::error::ModelError;
 use clearshot_image::dataset::Normaliser;
@@ -105,7 +105,7 @@ impl Photons {
         2.0 / self.peak * variance.max(LEAST_VARIANCE).sqrt()
     }
 
-    /// What the network is given of a measurement in electrons, channels last: the measurement itself, the same
+    /// The input of the network from a measurement in electrons, channels last: the measurement itself, the same
     /// under Anscombe's transformation scaled to its own range, and numbers that are the same everywhere: how bright the
     /// image is, how much of its noise is there without light, the noise's correlation ([`lags`]), and 1 for a condition that is
     /// there.
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn an_images_own_ends_become_minus_one_and_one_whatever_its_unit() {
+    fn the_range_of_an_image_is_scaled_to_minus_one_and_one_in_any_unit() {
         let (height, width) = (40, 50);
         let values = |gain: f32, offset: f32| -> Vec<f32> {
             let of = |i: usize| offset + gain * if i % width < 20 { 90.0 } else { 10.0 };

@@ -1,14 +1,14 @@
-//! What the spread of a model's samples says of its errors.
+//! Calibration of the standard deviation of posterior samples.
 //!
-//! Samples of a network differ by other amounts than its estimate is wrong: in even dark places by more, for the sampler
-//! leaves a little noise where the network knows that there is nothing; about bright even ones by less. So the spread is
-//! multiplied by a factor before it is shown, which was found where the truth is known. One factor cannot serve all
-//! places. [`SpreadTable`] has it as a function of two numbers that every pixel has whatever the scene, both in units of
-//! the noise that the camera has there: the spread itself, and the light above the background.
+//! The differences between samples of a network do not equal its errors: in uniform dark regions they are too large,
+//! because the sampler leaves a little noise where the network is certain; around bright uniform regions they are too
+//! small. The standard deviation is therefore multiplied by a factor, fitted where the truth is known. A single factor does
+//! not fit everywhere: [`SpreadTable`] has it as a function of two numbers that every pixel has in any scene, both in units
+//! of the local camera noise: the standard deviation of the samples, and the light above the background.
 
 use serde::{Deserialize, Serialize};
 
-/// What the spread of samples is to be multiplied by to be that of errors.
+/// The factor between the standard deviation of samples and that of errors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum SpreadFactor {
@@ -298,7 +298,7 @@ mod tests {
             let inside = |p: &&&Known| p.error <= reach * p.spread * factor.at(p.spread, p.light);
             let held = all.iter().filter(inside).count() as f64 / all.len() as f64;
             let plain = all.iter().filter(|p| p.error <= reach * p.spread).count() as f64 / all.len() as f64;
-            // Smoothing costs rare places a few in a hundred; the spread as it is misses by more.
+            // Smoothing costs a few per cent in rare regions; the unscaled standard deviation is off by more.
             assert!((held - SHARE).abs() < 0.06, "{what}: {held} of {}", all.len());
             assert!((plain - SHARE).abs() > 0.08, "{what}: {plain} of {} without a factor", all.len());
         }
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_factor_is_refused_and_one_number_is_one() {
+    fn invalid_factors_are_refused_and_a_single_number_is_one_factor() {
         let one: SpreadFactor = serde_json::from_str("0.88").expect("a number");
         assert_eq!(one, SpreadFactor::One(0.88));
         assert_eq!(one.at(7.0, Some(Light { signal: 1.0, noise: 2.0 })), 0.88);

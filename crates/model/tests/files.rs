@@ -138,7 +138,7 @@ fn a_folder_of_diffusers_is_a_model() {
 }
 
 #[test]
-fn what_is_no_model_is_refused_by_name() {
+fn files_that_are_not_models_are_refused() {
     let dir = folder("refused");
     let missing = Model::load(&dir.join("nothing.clearshot")).unwrap_err();
     assert!(

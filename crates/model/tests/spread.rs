@@ -1,4 +1,4 @@
-//! Factors on the spread of samples, for scenes of other kinds than those that they were found on.
+//! Calibration of the samples' standard deviation, tested on other kinds of scenes than those it was fitted on.
 
 use clearshot_model::SpreadFactor;
 use clearshot_model::spread::{Known, Light};
@@ -7,7 +7,7 @@ use clearshot_tensor::noise::Key;
 /// Dark pixels whose estimate is at the background, and those whose estimate is a little above it and wrong by that: a
 /// factor from images that have few of the latter serves one that has many.
 #[test]
-fn estimates_a_little_above_the_background_are_told_from_those_at_it() {
+fn estimates_slightly_above_the_background_are_distinguished_from_it() {
     let drawn = |seed: u64, doubtful: f32| -> Vec<Known> {
         let [mut normal, mut uniform] = [vec![0f32; 20_000], vec![0f32; 60_000]];
         Key { seed, step: 0, stream: 0 }.fill_normal(0, &mut normal);

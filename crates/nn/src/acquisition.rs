@@ -1,13 +1,12 @@
-//! How an image was taken, as the vector that networks are conditioned on.
+//! Acquisition parameters as the vector that networks are conditioned on.
 //!
 //! ```text
 //! [one-hot of the domain, log10(scale) - 2.5, read noise / scale, background / scale]
 //! ```
 //!
-//! The scale is the number of electrons that a normalised intensity of 1 stands for; read noise and
-//! background are in electrons too. Which domains there are is up to the training data, and a model may be given one of the two
-//! parts alone. The code has an inverse, so that what a model was trained on can be read back from its data. A domain that is not
-//! known is a one-hot part of zeros, and so are the numbers of a camera that is not known.
+//! The scale is the number of electrons at a normalised intensity of 1; read noise and background are in electrons too. The domains are
+//! those of the training data, and a model may use only one of the two parts. The code is invertible, so that the conditions of a model's training can be read
+//! back from its data. An unknown domain is a one-hot part of zeros, and so are the numbers of an unknown camera.
 
 use crate::Error;
 
@@ -36,7 +35,7 @@ pub struct Acquisition {
     pub camera: Option<TakenBy>,
 }
 
-/// What a vector is made of.
+/// The parts of a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code {
     /// Domains of the one-hot part; 0 where there is none.
@@ -115,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_encoded_comes_back() {
+    fn encoding_is_invertible() {
         let whole = Code { domains: 4, camera: true };
         for domain in [None, Some(0), Some(1), Some(2), Some(3)] {
             for scale in [0.7, 31.0, 4.2e4] {

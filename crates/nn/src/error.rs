@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration or with a file of weights.
+//! Errors of configurations and weight files.
 
 use clearshot_graph::BuildError;
 use clearshot_graph::grad::GradError;

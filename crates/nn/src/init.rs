@@ -1,8 +1,7 @@
-//! Parameters and what they hold before anyone trains them.
+//! Parameters and their initial values.
 //!
-//! Values are drawn as PyTorch's layers draw theirs, but from a key made of the seed and the
-//! parameter's name: they depend neither on the order of the layers nor on each other, so one
-//! parameter can be made at a time.
+//! Values are drawn from the same distributions as PyTorch's, but from a key made of the seed and the name of the
+//! parameter: they depend neither on the order of the layers nor on each other, so parameters can be made one at a time.
 
 use clearshot_graph::Type;
 use clearshot_tensor::noise::Key;

@@ -21,7 +21,7 @@ pub struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    /// The root of a network. Parameters are listed in `params` as they are made.
+    /// The root of a network. Parameters are listed in `params` in the order of their creation.
     pub fn new(b: &'a mut Builder, params: &'a mut Vec<Param>) -> Scope<'a> {
         let outer = b.set_scope("");
         Scope { b, params, path: String::new(), outer }
@@ -42,7 +42,7 @@ impl<'a> Scope<'a> {
         self.declare(name, shape.into(), init, true)
     }
 
-    /// A parameter that training leaves as it is.
+    /// A parameter that training does not change.
     pub fn fixed(&mut self, name: &str, shape: impl Into<Shape>, init: Init) -> Value {
         self.declare(name, shape.into(), init, false)
     }
@@ -80,7 +80,7 @@ pub fn conv(s: &mut Scope<'_>, x: Value, out: usize, kernel: usize, geometry: Ge
     conv_by(s, x, out, [kernel; 3], geometry, Layer::TORCH)
 }
 
-/// What layers differ in besides their sizes.
+/// The options of layers other than their sizes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Layer {
     pub bias: bool,
@@ -250,7 +250,7 @@ pub fn batch_norm(s: &mut Scope<'_>, x: Value, learning: Option<Learning>) -> Va
     b.add(scaled, beta)
 }
 
-/// Moves a running average towards the number of a batch; one that is not finite, of an iteration that is skipped, leaves it as it is.
+/// Moves a running average towards the number of a batch; one that is not finite, of a skipped iteration, does not change it.
 fn follow(b: &mut Builder, running: Value, new: Value) {
     const MOST: f64 = 1e30;
     let new = b.reshape(new, b.shape(running));
@@ -307,7 +307,7 @@ pub enum Resample {
     Down,
 }
 
-/// What the residual blocks of a network share.
+/// Parameters shared by the residual blocks of a network.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ResnetStyle {
     pub groups: usize,

@@ -1,8 +1,8 @@
-//! Networks as graph builders: layers, models, and the weights that other people's files hold.
+//! Networks as graph builders: layers, models, and reading and writing of weights in the formats of other projects.
 //!
-//! A model is a configuration (what the user's `config.json` says), which resolves to a checked
-//! description, which adds its nodes to a [`clearshot_graph::Builder`]. Parameters are graph states
-//! whose names are the contract with those files. Nothing here computes: a backend runs the graph.
+//! A model is a configuration (the user's `config.json`), which resolves to a checked description, which adds its nodes to
+//! a [`clearshot_graph::Builder`]. Parameters are graph states whose names are the contract with those files. Nothing is
+//! computed here: a backend runs the graph.
 
 pub mod acquisition;
 mod error;

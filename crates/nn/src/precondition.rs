@@ -15,16 +15,16 @@ use clearshot_tensor::Tensor;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Precondition {
-    /// Variance preserving: the network predicts the noise and is told a time from 0 to `steps` - 1 on the
+    /// Variance preserving: the network predicts the noise and gets a time from 0 to `steps` - 1 on the
     /// schedule beta(t) = beta_min + beta_d t.
     Vp { beta_d: f64, beta_min: f64, steps: f64 },
-    /// Variance exploding: the network predicts the noise with the other sign and is told ln(sigma / 2).
+    /// Variance exploding: the network predicts the noise with the other sign and gets ln(sigma / 2).
     Ve,
-    /// Improved DDPM's cosine schedule: the network predicts the noise and is told the nearest of `steps` whole
+    /// Improved DDPM's cosine schedule: the network predicts the noise and gets the nearest of `steps` whole
     /// times. `c1` is the least share of the signal that a step keeps, `c2` the schedule's offset.
     Iddpm { c1: f64, c2: f64, steps: usize },
     /// What goes into the network and what it has to give have variance 1 at every level, where the data's
-    /// standard deviation is `sigma_data`; it is told ln(sigma) / 4.
+    /// standard deviation is `sigma_data`; it gets ln(sigma) / 4.
     Edm { sigma_data: f64 },
 }
 
@@ -99,7 +99,7 @@ impl Precondition {
     }
 
     /// The denoiser of the network that `network` adds, which is called with the builder, the scaled image and
-    /// what it is told of the level, `[N]`. The image is `[N, .., C]`, sigma `[N]`.
+    /// its time input, `[N]`. The image is `[N, .., C]`, sigma `[N]`.
     pub fn wrap(
         &self,
         b: &mut Builder,
@@ -227,7 +227,7 @@ mod tests {
         }
     }
 
-    /// sigma(t) of the variance-preserving schedule, at the time that the network is told, is sigma again.
+    /// sigma(t) of the variance-preserving schedule, at the network's time input, is sigma again.
     #[test]
     fn the_time_of_vp_inverts_its_schedule() {
         for sigma in [1e-2, 0.3, 1.0, 7.0, 80.0] {

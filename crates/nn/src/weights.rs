@@ -1,9 +1,9 @@
-//! Weights by name, and the folders that diffusers keeps them in: `config.json` beside
-//! `diffusion_pytorch_model.safetensors`, or the `.bin` of before, which is read and never written.
+//! Weights by name, and the folders in which diffusers keeps them: `config.json` with
+//! `diffusion_pytorch_model.safetensors`, or the older `.bin`, which is read and never written.
 //!
-//! Files have PyTorch's layout and graphs have ours; only convolution weights differ (`[K, C, ky, kx]`
-//! against `[K, ky, kx, C]`, and so in 3-D), and they change here, on the way in and out. Reading checks every name
-//! and shape and reports all that is wrong at once.
+//! Files have PyTorch's layout and graphs have ours; only convolution weights differ (`[K, C, ky, kx]` and `[K, ky, kx,
+//! C]`, and the same in 3-D), and they are converted here. Reading checks every name and shape and reports all errors at
+//! once.
 
 use crate::error::{Error, Misfit};
 use crate::init::{Init, Param};
@@ -19,10 +19,10 @@ pub type Weights = BTreeMap<String, Tensor>;
 
 pub const CONFIG_FILE: &str = "config.json";
 pub const WEIGHTS_FILE: &str = "diffusion_pytorch_model.safetensors";
-/// What diffusers wrote before safetensors: a checkpoint of PyTorch.
+/// The format of diffusers before safetensors: a PyTorch checkpoint.
 const OLD_WEIGHTS_FILE: &str = "diffusion_pytorch_model.bin";
 
-/// What attention's layers were called by early versions of diffusers, and are now.
+/// Names of attention layers in early versions of diffusers, and now.
 const RENAMED: &[(&str, &str)] =
     &[("query", "to_q"), ("key", "to_k"), ("value", "to_v"), ("proj_attn", "to_out.0")];
 
@@ -153,6 +153,6 @@ fn check(tensors: &BTreeMap<String, Tensor>, params: &[Param]) -> Result<(), Err
 fn contradicts(held: &Tensor, param: &Param) -> bool {
     let Init::Filter(_) = param.init else { return false };
     let (held, own) = (held.to_f64(), param.initial(0).to_f64());
-    // NaN is no agreement.
+    // NaN is not equal.
     !held.iter().zip(own).all(|(a, b)| (a - b).abs() < 1e-3)
 }

@@ -1,4 +1,5 @@
-//! Batch norm beside torch.nn.BatchNorm2d (refs/make_batch_norm.py): results, gradients and running averages, in training and after it.
+//! Batch norm compared with torch.nn.BatchNorm2d (refs/make_batch_norm.py): results, gradients and running averages, in
+//! training and inference.
 
 use clearshot_graph::grad::grad;
 use clearshot_graph::ops::ReduceKind;
@@ -78,7 +79,7 @@ fn batch_norm_is_that_of_pytorch() {
     }
     let after = run(&graph(shape, None), &mut values, Precision::Stored).expect("a run");
     close(&after["y"], &of["y_after"], "y after training");
-    // A batch that is not finite leaves the averages as they are.
+    // A batch that is not finite does not change the averages.
     let before = values.clone();
     values.insert("x".into(), Array { shape, data: vec![f64::NAN; shape.len()] });
     run(&learns, &mut values, Precision::Stored).expect("a run");

@@ -12,7 +12,7 @@ fn refusal(json: &str) -> Error {
 }
 
 #[test]
-fn a_file_says_what_it_says() {
+fn a_file_describes_its_contents() {
     let text = r#"{"_class_name": "UNet2DModel", "_diffusers_version": "0.42.1", "sample_size": [32, 48],
         "block_out_channels": [32, 64], "down_block_types": ["DownBlock2D", "UNetResAttnDownBlock2D"],
         "up_block_types": ["AttnUpBlock2D", "UpBlock2D"], "norm_num_groups": 8, "mid_block_scale_factor": 1}"#;
@@ -53,7 +53,7 @@ fn a_value_of_another_kind_is_named() {
 }
 
 #[test]
-fn what_is_not_supported_is_named_with_what_is() {
+fn unsupported_features_are_named_with_the_supported_ones() {
     for (json, key, supported) in [
         (r#"{"time_embedding_type": "sinus"}"#, "time_embedding_type", "positional, fourier, learned"),
         (r#"{"time_embedding_type": "learned"}"#, "num_train_timesteps", "a number"),
@@ -112,7 +112,7 @@ fn impossible_levels_and_activations_of_a_dynunet_are_named() {
 }
 
 #[test]
-fn image_sizes_that_do_not_fit_are_told_the_next() {
+fn errors_of_image_sizes_name_the_next_valid_size() {
     let error = |shape: [usize; 4], t: usize| {
         let mut b = Builder::new();
         let (x, t) = (b.input("x", Type::f32(shape)), b.input("t", Type::f32([t])));

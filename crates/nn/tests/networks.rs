@@ -1,4 +1,4 @@
-//! Every architecture of the table: what it refuses, what acts on its output, and its gradients.
+//! Every architecture of the table: errors, inputs that affect the output, and gradients.
 
 use clearshot_graph::grad::grad;
 use clearshot_graph::reach::reach;
@@ -540,7 +540,7 @@ fn growing_keeps_every_weight() {
         assert_eq!(grown.len(), pair[1].len());
         assert!(old.iter().all(|(name, w)| grown[name] == *w));
     }
-    // The features of the stage below go through a new stage as they are.
+    // The features of the stage below pass through a new stage unchanged.
     let grown = grow(&random_weights(&stages[0]), &stages[1], 6);
     assert!(grown["stages.1.down.conv2.weight"].to_f64().iter().all(|v| *v == 0.0));
     let joined = grown["stages.1.up.conv_shortcut.weight"].to_f64();
@@ -606,7 +606,7 @@ fn second_names_of_parameters_are_dropped() {
 
 /// Channels beside the image: zeros there leave the network that has no such channels.
 #[test]
-fn a_condition_of_zeros_is_no_condition() {
+fn a_condition_of_zeros_has_no_effect() {
     let edm = |channels: usize| {
         let config = json!({"model_type": "SongUNet", "model_channels": 8, "channel_mult": [1, 1],
             "num_blocks": 1, "img_resolution": 8, "dropout": 0.0, "img_channels": 2,

@@ -1,10 +1,10 @@
-//! What can go wrong on the way in and out.
+//! Errors of reading and writing ONNX.
 
 use clearshot_graph::BuildError;
 use clearshot_model::ModelError;
 use std::path::PathBuf;
 
-/// What is wrong with an ONNX file, as a file.
+/// Errors of an ONNX file.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ReadError {
     #[error("the file ends in the middle of a field; it is cut off")]
@@ -55,7 +55,7 @@ pub enum ImportError {
     File { path: PathBuf, source: Box<ImportError> },
 }
 
-/// What is wrong with a package of the BioImage Model Zoo.
+/// Errors of a package of the BioImage Model Zoo.
 #[derive(Debug, thiserror::Error)]
 pub enum PackageError {
     #[error("{}: {why}", path.display())]

@@ -1,7 +1,7 @@
-//! ONNX files as they are: models, graphs, nodes, attributes and tensors, borrowed from the file's bytes.
+//! Parsed ONNX files: models, graphs, nodes, attributes and tensors, borrowed from the bytes of the file.
 //!
-//! Files come from anywhere. Nothing here trusts a count or a size: lengths are checked against the bytes that are there,
-//! numbers of things against limits, and values are copied only once their tensor is known to be whole ([`crate::values`]).
+//! Files are not trusted: lengths are checked against the available bytes, counts against limits, and values are copied
+//! only after their tensor is known to be complete ([`crate::values`]).
 
 use crate::error::ReadError;
 use crate::wire::{Field, Fields};

@@ -1,8 +1,9 @@
-//! ONNX, both ways.
+//! ONNX export and import.
 //!
-//! [`export`] writes a trained model as one ONNX file: one evaluation of its network with what turns pixels into the
-//! network's numbers and back. [`import`] makes a graph of a network that others wrote, so that it runs through the same
-//! passes, plans and kernels as our own. [`package`] makes and reads packages of the BioImage Model Zoo. [`file`] and [`wire`] read the format itself, which nobody needs to be trusted for.
+//! [`export`] writes a trained model as one ONNX file: one evaluation of its network with the conversion between pixels and
+//! network values. [`import`] makes a graph of a network of another project, so that it runs through the same passes, plans
+//! and kernels as our own. [`package`] makes and reads packages of the BioImage Model Zoo. [`file`] and [`wire`] read the
+//! format itself, without trusting it.
 
 mod error;
 pub mod export;

@@ -1,4 +1,4 @@
-//! A network of ONNX that others wrote, in a file or in memory; it is imported again for each size of its inputs.
+//! An ONNX network of another project, from a file or from memory; it is imported again for each input size.
 
 use crate::error::{ImportError, ReadError};
 use crate::file::OnnxModel;
@@ -40,7 +40,7 @@ impl OnnxNetwork {
         ImportError::File { path: self.path.clone(), source: source.into() }
     }
 
-    /// What the file says.
+    /// The description in the file.
     ///
     /// # Errors
     /// If it is not an ONNX file.

@@ -1,4 +1,4 @@
-//! The values of a file's tensors: in the message itself, in the forms that ONNX has for that, or in a file beside it.
+//! The values of a file's tensors: in the message itself, in any of ONNX's forms, or in an external file.
 
 use crate::error::ReadError;
 use crate::file::OnnxTensor;

@@ -1,8 +1,7 @@
-//! Protocol buffers on the wire: fields with numbers, each a varint, four or eight bytes, or a run of bytes.
+//! The wire format of protocol buffers: numbered fields, each a varint, four or eight bytes, or a sequence of bytes.
 //!
-//! ONNX needs no more of protobuf than this, so that there is neither a compiler of schemas in the build nor generated
-//! code. Reading borrows from the file and checks every length against what is left; nothing is allocated for a length that
-//! the file only claims.
+//! ONNX needs no more of protobuf than this, so the build needs neither a schema compiler nor generated code. Reading
+//! borrows from the file and checks every length against the remaining bytes; nothing is allocated by an unchecked length.
 
 use crate::error::ReadError;
 
@@ -189,7 +188,7 @@ impl Message {
         self.0.extend(bytes);
     }
 
-    /// A run of bytes that whoever writes the file puts behind this message.
+    /// Bytes that the writer of the file appends after this message.
     pub fn begin_bytes(&mut self, number: u64, len: usize) {
         self.varint(number << 3 | 2);
         self.varint(len as u64);
@@ -209,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_files_are_read() {
         let mut m = Message::new();
         m.int(1, -3);
         m.int(7, 300);

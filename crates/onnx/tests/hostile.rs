@@ -140,7 +140,7 @@ fn many_large_constants_are_refused_together() {
 }
 
 #[test]
-fn sizes_that_do_not_fit_are_said() {
+fn sizes_that_do_not_fit_are_reported() {
     let weight = |dims: &[u64], floats: usize| {
         let mut t = vec![];
         dims.iter().for_each(|d| t.extend(int(1, *d)));

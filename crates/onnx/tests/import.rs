@@ -1,4 +1,4 @@
-//! Networks that others exported, and our own files read back, beside the reference interpreter.
+//! Networks exported by others, and our own files read back, compared with the reference interpreter.
 
 mod common;
 
@@ -162,7 +162,7 @@ fn the_default_model_restores_the_same_through_its_own_file() {
 /// Small networks that PyTorch and the peers' libraries exported, with what ONNX Runtime computes of them;
 /// `golden/make.py` makes them.
 #[test]
-fn networks_of_others_compute_what_onnx_runtime_does() {
+fn foreign_networks_equal_onnx_runtime() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let mut paths: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
     paths.retain(|p| p.extension().is_some_and(|e| e == "onnx"));
@@ -241,7 +241,7 @@ fn resized(mode: &str, size: [usize; 2], scales: [f32; 2]) -> Array {
 }
 
 /// Where a scale other than 1 leaves an axis as long as it was, since lengths are rounded down, its pixels move all the same; ONNX Runtime
-/// passes an image on as it is only where no axis changes its length.
+/// returns an image unchanged only if no axis changes its length.
 #[test]
 fn axes_that_keep_their_length_are_resized_by_their_scale() {
     let rows = |places: [f64; 4]| -> Vec<f64> {

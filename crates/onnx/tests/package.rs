@@ -1,5 +1,5 @@
-//! Packages of the BioImage Model Zoo: whole, and their weights make the test output of the test input. With
-//! `CLEARSHOT_ONNX_CASES` set to a folder they stay there, for `bioimageio test`.
+//! Packages of the BioImage Model Zoo: complete, and with weights that give the test output. With `CLEARSHOT_ONNX_CASES`
+//! set to a folder they stay there, for `bioimageio test`.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Packages that others made: folders and archives, both formats, and files that lie.
+//! Packages made by others: folders and archives, both formats, and malicious files.
 
 #[path = "../../tensor/tests/archive/mod.rs"]
 mod archive;
@@ -67,9 +67,9 @@ fn an_onnx_file_is_a_package_without_steps() {
     assert!(!Package::is_one(&golden.join("make.py")) && !Package::is_one(&golden));
 }
 
-/// A part of the description replaced, and what is said of it.
+/// A part of the description replaced, and the error message for it.
 #[test]
-fn what_a_description_gets_wrong_is_named() {
+fn errors_in_a_description_are_named() {
     for (from, to, said) in [
         ("source: weights.onnx", "source: ../weights.onnx", "is missing"),
         ("source: weights.onnx", "source: bioimageio.yaml/../../x", "missing"),
@@ -91,10 +91,10 @@ fn what_a_description_gets_wrong_is_named() {
     }
 }
 
-/// A link out of the folder is followed by nobody; a file of that name outside is not read.
+/// Links out of the folder are not followed; a file of that name outside is not read.
 #[cfg(unix)]
 #[test]
-fn nothing_is_read_outside_of_a_package() {
+fn files_outside_a_package_are_not_read() {
     let outside = tempfile::tempdir().unwrap();
     std::fs::write(outside.path().join("weights.onnx"), b"secret").unwrap();
     let folder = folder(FORMATS[0]);

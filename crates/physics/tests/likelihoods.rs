@@ -237,7 +237,7 @@ fn graphs_are_the_host() {
 }
 
 #[test]
-fn invalid_pixels_say_nothing() {
+fn invalid_pixels_have_no_effect() {
     let y = [3.0, f64::NAN, 5.0, f64::INFINITY];
     let valid = [true, false, true, false];
     let read_noise = Map::Uniform(1.5);

@@ -22,7 +22,7 @@ pub enum EstimateError {
     #[error(transparent)]
     Stream(#[from] StreamError),
     #[error(
-        "the noise cannot be estimated from the image: {0}; say it (a gain, an offset and a read noise, or a sigma)"
+        "the noise cannot be estimated from the image: {0}; give it (a gain, an offset and a read noise, or a sigma)"
     )]
     Physics(#[from] PhysicsError),
     #[error("{0}")]

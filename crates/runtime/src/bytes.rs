@@ -1,4 +1,4 @@
-//! Sizes in bytes as people write them, on command lines and in configurations alike: `4GiB`, `512 MB`, `1.5g`, `1000000`.
+//! Sizes in bytes as written on command lines and in configurations: `4GiB`, `512 MB`, `1.5g`, `1000000`.
 
 /// # Errors
 /// If the text is not a number with a unit of bytes.

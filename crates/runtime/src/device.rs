@@ -1,4 +1,4 @@
-//! What graphs run on.
+//! The devices that graphs run on.
 
 use clearshot_cpu::simd::Level;
 use clearshot_cpu::simd::bytes::Products;

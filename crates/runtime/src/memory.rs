@@ -1,7 +1,7 @@
-//! How much memory there is: the machine's, or what the limits of a container or of a job leave of it.
+//! Available memory: the machine's, or what the limits of a container or job leave of it.
 //!
-//! Docker and Slurm limit by control groups. A process's group may be limited by any of the groups that it lies in, so all of them
-//! are asked, from its own up. What a group uses counts files that the system holds and would give up; these are not in the way.
+//! Docker and Slurm set limits with control groups. Any group around a process may limit it, so all of them are checked,
+//! from its own upwards. The usage of a group includes file caches that the system would release; these are not counted.
 
 use clearshot_timeline::Memory;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What to compute in.
+//! The precision of computations.
 
 use crate::device::Device;
 use crate::session::CompileError;
@@ -33,7 +33,7 @@ pub enum Precision {
     Int8,
 }
 
-/// What is computed in.
+/// The precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arithmetic {
     /// The type of images and of what products read; none for fp32 throughout. On the CPU images stay fp32, and only products and

@@ -1,4 +1,4 @@
-//! From a graph to something that runs.
+//! Sessions: compiled graphs with their memory.
 
 use crate::device::Device;
 use crate::memory::{Planned, available_bytes, peak_bytes};
@@ -29,7 +29,7 @@ pub struct Options {
     pub optimise: bool,
     /// The most bytes that a run may take; what does not fit is recomputed.
     pub budget: Option<usize>,
-    /// What images are stored in and products computed with.
+    /// The type of stored images and of products.
     pub precision: Precision,
 }
 
@@ -78,7 +78,7 @@ pub enum CompileError {
     NoRoom {
         needed: usize,
         free: usize,
-        /// The part of what is needed that does not grow with the batch, as far as it is known.
+        /// The part of the memory that does not grow with the batch, if known.
         fixed: usize,
     },
     #[error(transparent)]
@@ -259,7 +259,7 @@ fn check_room(graph: &Graph, backend: &CudaBackend) -> Result<(), CompileError> 
     Ok(())
 }
 
-/// What does not grow with the batch.
+/// The part that does not grow with the batch.
 fn fixed_bytes(plan: &Plan) -> usize {
     plan.states + plan.state_copies + plan.constants + plan.packed
 }
@@ -359,7 +359,7 @@ pub struct Session {
     device: Device,
     pub(crate) engine: Engine,
     set_up: SetUp,
-    /// What a timeline is told of its nodes.
+    /// The description of its nodes for a timeline.
     pub(crate) traced: Traced,
     _counted: Option<Planned>,
 }
@@ -385,7 +385,7 @@ impl Session {
         &self.device
     }
 
-    /// What making it took.
+    /// The time of making it.
     pub fn set_up(&self) -> &SetUp {
         &self.set_up
     }
@@ -444,7 +444,7 @@ impl Session {
     /// Waits until every run is done.
     ///
     /// # Errors
-    /// What went wrong on the device.
+    /// Errors of the device.
     pub fn wait(&self) -> Result<(), ValueError> {
         match &self.engine {
             Engine::Cpu(..) => Ok(()),
@@ -461,7 +461,7 @@ impl Session {
         }
     }
 
-    /// What the device can do at the most, measured now; nothing on the CPU.
+    /// The measured peak of the device; `None` on the CPU.
     ///
     /// # Errors
     /// If a GPU has not the memory to measure.
@@ -475,7 +475,7 @@ impl Session {
         }
     }
 
-    /// Lets all-reduces between ranks go over this, by way of the host's memory; without it there is one rank.
+    /// Uses this for all-reduces between ranks, through host memory; without it there is one rank.
     ///
     /// # Errors
     /// If there is no memory that a GPU could copy to by itself.

@@ -1,7 +1,8 @@
-//! Runs that a timeline is told of: when each node ran, what phase of a training iteration it is of, and how much memory is in use then.
+//! Runs that are recorded on a timeline: when each node ran, its phase of a training iteration, and the memory in use.
 //!
-//! On the CPU nodes run one after the other with a clock on each. A GPU replays a run as one launch, which a clock on each node would change; its nodes are timed
-//! once, apart from the run and with all states put back, and the time of every run is divided among them as they took it then.
+//! On the CPU nodes run one after the other and each is timed. A GPU replays a run as one launch, which timing each node
+//! would change; its nodes are timed once, separately from the run and with all states restored afterwards, and the time of
+//! every run is divided among them in proportion.
 
 use crate::session::{Engine, Session};
 use clearshot_cpu::exec::ValueError;

@@ -1,7 +1,7 @@
-//! Prints what generating a scene of each kind costs, in milliseconds of one core, and on request writes the scenes.
+//! Prints the cost of generating a scene of each kind, in milliseconds of one core, and on request writes the scenes.
 //!
-//! Run with `cargo run --release -p clearshot-scenes --example cost -- 256 24`; a folder as third argument receives
-//! the scenes of each kind as one file of little-endian f32.
+//! Run with `cargo run --release -p clearshot-scenes --example cost -- 256 24`; a folder as third argument receives the
+//! scenes of each kind as one file of little-endian f32.
 
 use clearshot_scenes::SCENES;
 use std::time::Instant;

@@ -1,9 +1,9 @@
-//! Prints how near the noise that is told from one picture is to the noise that it has, for every kind of scene.
+//! Compares the noise estimated from a single image with its true noise, for every kind of scene.
 //!
-//! The told standard deviation over the true one at the dark and the bright end of what was seen, its mean and the worst; and the
-//! worst errors of the lags (0, 1), (1, 0), (1, 1) and (0, 2); then the largest of these errors (root mean square of an image) beside the
-//! mean standard error that is said. The last line says how often the one is within the other, where noise is not independent. Run with
-//! `cargo run --release -p clearshot-scenes --example noise -- 512 4`.
+//! Prints the ratio of estimated to true standard deviation at the dark and the bright end, mean and worst; the worst
+//! errors of the lags (0, 1), (1, 0), (1, 1) and (0, 2); and the largest of these errors (root mean square of an image)
+//! next to the mean of the estimated standard errors. The last line says how often the former is within the latter for
+//! correlated noise. Run with `cargo run --release -p clearshot-scenes --example noise -- 512 4`.
 
 #[path = "../tests/noisy/mod.rs"]
 mod noisy;

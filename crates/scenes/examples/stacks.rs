@@ -1,5 +1,5 @@
-//! Stacks of a kind of scene as raw 32-bit numbers, for a look at them, with what one costs:
-//! `cargo run --release -p clearshot-scenes --example stacks -- fibres 4 32x128x128 OUT.raw`.
+//! Writes stacks of a kind of scene as raw 32-bit floats for inspection, and prints their cost: `cargo run --release -p
+//! clearshot-scenes --example stacks -- fibres 4 32x128x128 OUT.raw`.
 
 use clearshot_scenes::Scene;
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! Strokes of round brushes: tubes, rings and dots with a sharp outline, filled or hollow.
 //!
-//! A stroke collects the distance of each pixel from its surface over all of its segments, and is painted once: joints
-//! and turns are not brighter than the rest.
+//! A stroke collects the distance of each pixel from its surface over all of its segments, and is painted once, so that
+//! joints and turns are not brighter than the rest.
 
 use crate::plane::Plane;
 

@@ -1,7 +1,7 @@
-//! The camera that looks at a scene: `y = Poisson(peak (h * x) + b) + N(0, s^2)` in electrons.
+//! The simulated camera: `y = Poisson(peak (h * x) + b) + N(0, s^2)` in electrons.
 //!
-//! On request the electrons become counts of a converter, pixels differ in sensitivity, some are hot, black or white, and light speckles.
-//! Every draw is keyed by (seed, index, pixel).
+//! Optionally electrons become counts of a converter, pixels differ in sensitivity, some are hot, black or white, and light
+//! has speckle. Every draw is keyed by (seed, index, pixel).
 
 use crate::SceneError;
 use clearshot_physics::calibration::Calibration;
@@ -9,7 +9,7 @@ use clearshot_physics::noise::{Window, poisson_gaussian, salt_and_pepper, speckl
 use clearshot_physics::{Boundary, Electrons, Map, Operator, Psf};
 use clearshot_tensor::noise::Key;
 
-/// What the camera does; see the module.
+/// The camera; see the module.
 #[derive(Clone, Debug)]
 pub struct Camera {
     /// Mean electrons of the scene's value 1.
@@ -19,7 +19,7 @@ pub struct Camera {
     /// Standard deviation of the read noise, in electrons.
     pub read_noise: f64,
     pub psf: Option<Psf>,
-    /// What the scene is beyond its edges, for the PSF.
+    /// The scene beyond its edges, for the PSF.
     pub boundary: Boundary,
     pub converter: Option<Converter>,
     /// The relative spread of the pixels' sensitivities, uniform within plus and minus this.

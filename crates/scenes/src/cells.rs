@@ -1,7 +1,7 @@
-//! Cells on a cover slip: where they are, their outlines and their nuclei. Kinds fill them with structure.
+//! Cells on a cover slip: positions, outlines and nuclei. Kinds of scenes fill them with structure.
 //!
-//! Outlines are those of bent Voronoi cells, some of which are left out, so that there is background beyond a cell's edge;
-//! what is left is confluent in one scene and lonely in the next. A nucleus lies where its cell is widest.
+//! Outlines are those of bent Voronoi cells, some of which are left out, so that there is background beyond the edge of a
+//! cell; the rest is confluent in some scenes and sparse in others. A nucleus is at the widest place of its cell.
 
 use crate::dice::Dice;
 use crate::plane::Plane;
@@ -73,7 +73,7 @@ impl Cells {
             })
             .collect();
         let widest = widest(&voronoi, list.len());
-        // A scene without light is no scene: the largest cell is there.
+        // A scene needs light: the largest cell is always kept.
         let largest = (0..list.len()).max_by(|&a, &b| widest[a].0.total_cmp(&widest[b].0)).unwrap_or(0);
         list[largest].brightness = list[largest].brightness.max(0.5);
         for (cell, (wide, at)) in list.iter_mut().zip(widest) {

@@ -1,8 +1,7 @@
-//! Numbers drawn one after another from a keyed stream.
+//! Random numbers drawn in sequence from a keyed stream.
 //!
-//! Scenes are built by loops that draw as they go; a counter over the keyed stream makes that a pure function
-//! of the key. Everything but the basic operations and roots comes from `libm`, so that a scene has the same bits on every
-//! machine.
+//! Scenes are built by loops that draw as they go; a counter over the keyed stream makes this a pure function of the key.
+//! Everything except basic operations and roots comes from `libm`, so that a scene has the same bits on every machine.
 
 use clearshot_tensor::noise::{Key, normals, unit};
 

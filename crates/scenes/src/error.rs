@@ -1,8 +1,8 @@
-//! What cannot be generated, with the sizes and names that were asked for.
+//! Errors of generating scenes, with the requested sizes and names.
 
 use clearshot_physics::PhysicsError;
 
-/// Why there is no scene or no picture of it.
+/// Errors of scenes and their images.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SceneError {
     #[error("a scene of shape {shape:?}: a plane [y, x] or a volume [z, y, x] is needed")]
@@ -17,6 +17,8 @@ pub enum SceneError {
     Name { name: String, known: String },
     #[error("{name}: which object a pixel belongs to is known for {known} only")]
     Labels { name: &'static str, known: String },
+    #[error("a mosaic of {kinds} kinds of shape {shape:?}: one kind or more and a plane [y, x] are needed")]
+    Mosaic { kinds: usize, shape: Vec<usize> },
     #[error("{name} is {got}, and {needed} is needed")]
     Parameter { name: &'static str, got: f64, needed: &'static str },
     #[error(transparent)]

@@ -1,5 +1,5 @@
-//! Fibres: bundles of nearly parallel filaments that follow a smooth field of directions within cells, as actin stress
-//! fibres do, or that leave a centre, as microtubules do; with bright knots, beads, a rim along the edge and dim cytoplasm.
+//! Fibres: bundles of nearly parallel filaments that follow a smooth field of directions within cells, like actin stress
+//! fibres, or start from a centre, like microtubules; with bright knots, beads, a rim along the edge and dim cytoplasm.
 
 use crate::canvas::Canvas;
 use crate::cells::Cells;
@@ -10,7 +10,7 @@ use crate::plane::Plane;
 /// Widths that fibres are painted with, in pixels at magnification 1.
 const WIDTHS: [f64; 3] = [0.25, 0.8, 1.8];
 
-/// What the fibres of a scene have in common.
+/// Parameters shared by the fibres of a scene.
 #[derive(Clone, Copy)]
 struct Style {
     magnification: f64,

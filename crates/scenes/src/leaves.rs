@@ -1,5 +1,5 @@
-//! Dead leaves: disks (balls in a volume) that hide one another, with radii of density r^-3, a grey and a linear gradient
-//! each, under a texture whose amplitude falls as one over the frequency.
+//! Dead leaves: disks (balls in a volume) that occlude each other, with radii of density r^-3, a grey value and a linear
+//! gradient each, and a texture whose amplitude falls as one over the frequency.
 
 use crate::canvas::Canvas;
 use crate::dice::Dice;

@@ -1,14 +1,14 @@
-//! Scenes generated from a seed, and the camera that looks at them.
+//! Scenes generated from a seed, and simulated cameras and scanners.
 //!
-//! A scene is a pure function of (kind, seed, index, size): no generator is carried from one to the next, and the
-//! same scene has the same bits on every machine. Values are in [0, 1]. [`SCENES`] is the list of kinds; larger
-//! scenes hold more objects of the same size. [`Camera`] turns a scene into electrons or counts, [`Scanner`] into what CT or MR shows of it.
+//! A scene is a pure function of (kind, seed, index, size): no generator is carried from one to the next, and the same
+//! scene has the same bits on every machine. Values are in [0, 1]. [`SCENES`] is the list of kinds; larger scenes contain
+//! more objects of the same size. [`Camera`] turns a scene into electrons or counts, [`Scanner`] into a CT or MR image.
 //!
-//! There are two families. The kinds of the benchmark are plain: published tables rely on their bits. The others are as varied
-//! as real microscopy, for training: each draws a magnification and a style, paints one or more layers (`plane`, `brush`,
-//! `voronoi` and `cells` are what they paint with), and `optics` turns the layers into what a microscope shows. Their stacks
-//! are specimens in three dimensions, through a microscope's PSF (`volume`). A new kind of that family is a file with `paint`, a
-//! variant of [`Scene`], a row of [`SCENES`] and a specimen.
+//! There are two families. The kinds of the benchmark are simple, and published tables rely on their bits. The others are
+//! as varied as real microscopy, for training: each draws a magnification and a style, paints one or more layers (with
+//! `plane`, `brush`, `voronoi` and `cells`), and `optics` turns the layers into a microscope image. Their stacks are
+//! specimens in three dimensions, seen through a microscope's PSF (`volume`). To add a kind of that family, add a file with
+//! `paint`, a variant of [`Scene`], a row of [`SCENES`] and a specimen.
 
 mod brush;
 mod camera;
@@ -21,6 +21,7 @@ mod filaments;
 mod leaves;
 mod membranes;
 mod mitochondria;
+mod mosaic;
 mod nuclei;
 mod optics;
 mod phantom;
@@ -36,6 +37,7 @@ mod voronoi;
 
 pub use camera::{Camera, Converter, Picture};
 pub use error::SceneError;
+pub use mosaic::mosaic;
 pub use scanner::{Ct, Mr, Scanner};
 
 use canvas::Canvas;

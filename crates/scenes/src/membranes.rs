@@ -1,5 +1,5 @@
-//! Membranes: the walls of cells in a tissue, a honeycomb with walls of varying thickness and brightness, bright junctions
-//! and tissue that ends somewhere.
+//! Membranes: the walls of cells in a tissue, a honeycomb with walls of varying thickness and brightness, bright junctions,
+//! and an edge of the tissue.
 
 use crate::canvas::Canvas;
 use crate::dice::Dice;
@@ -10,7 +10,7 @@ use crate::voronoi::{Shape, Voronoi};
 /// Different brightnesses of walls and of the insides of cells.
 const LEVELS: usize = 509;
 
-/// What the membranes of a scene have in common.
+/// Parameters shared by the membranes of a scene.
 struct Style {
     magnification: f64,
     shape: Shape,

@@ -8,7 +8,7 @@ use crate::dice::Dice;
 use crate::optics;
 use crate::plane::Plane;
 
-/// What the mitochondria of a scene have in common.
+/// Parameters shared by the mitochondria of a scene.
 struct Style {
     magnification: f64,
     /// Pixels squared of cytoplasm for each pixel of tubule, about.

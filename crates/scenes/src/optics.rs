@@ -1,8 +1,8 @@
-//! From layers of a specimen to what a microscope shows of them.
+//! From layers of a specimen to a microscope image.
 //!
-//! A specimen is one or two thin layers at different depths. A plane is the sum of the layers, each blurred by how far it is
-//! from focus: a confocal microscope dims what is out of focus, a wide-field one keeps it as haze. It is focused on the first
-//! layer, which is blurred by a PSF that is wider than a pixel, as microscopes sample. Stacks have optics of their own
+//! A specimen is one or two thin layers at different depths. A plane is the sum of the layers, each blurred by its distance
+//! from focus: a confocal microscope dims out-of-focus light, a wide-field one keeps it as haze. The first layer is in
+//! focus, blurred by a PSF that is wider than a pixel, as is usual for microscopes. Stacks have their own optics
 //! (`volume`).
 
 use crate::canvas::Canvas;
@@ -21,7 +21,7 @@ struct Optics {
     halos: [[f64; 2]; 2],
     /// How much bright structures are compressed, as by labels that saturate.
     compressed: f64,
-    /// What is dark, as a share of the bright end.
+    /// The limit of dark pixels, as a share of the bright end.
     background: f64,
     /// How uneven the light is.
     uneven: f64,
@@ -61,7 +61,7 @@ impl Optics {
         }
     }
 
-    /// What the focal plane at 0 shows of layers at their depths.
+    /// The image of layers at their depths in the focal plane at 0.
     fn focus(&self, layers: &[(f64, Plane)]) -> Plane {
         let mut sum = Plane::new(layers[0].1.height, layers[0].1.width);
         for (depth, layer) in layers {

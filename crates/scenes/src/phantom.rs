@@ -1,4 +1,4 @@
-//! A phantom after Shepp and Logan: a bright ring, and ellipses that add to or take from what is inside.
+//! A phantom after Shepp and Logan: a bright ring, and ellipses that add to or subtract from its contents.
 
 use crate::canvas::Canvas;
 use crate::dice::Dice;

@@ -1,7 +1,7 @@
-//! Planes that layers of a specimen are painted on, with blurs that cost the same for every width, and random fields.
+//! Planes for painting the layers of a specimen, with blurs that cost the same for every width, and random fields.
 //!
-//! A wide blur is made on a plane of half the size, and so on down; a random field of many octaves is made from the coarsest
-//! up. Both use the same two steps, [`Plane::half`] and [`Plane::doubled`].
+//! A wide blur is made on a plane of half the size, recursively; a random field of many octaves is made from the coarsest
+//! one up. Both use the same two steps, [`Plane::half`] and [`Plane::doubled`].
 
 use crate::dice::Dice;
 

@@ -10,7 +10,7 @@ use crate::voronoi::{Shape, Voronoi};
 
 const LEVELS: usize = 509;
 
-/// What the network of a scene is like.
+/// Parameters of the network of a scene.
 struct Style {
     magnification: f64,
     shape: Shape,

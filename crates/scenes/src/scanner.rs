@@ -1,7 +1,9 @@
-//! Scanners that look at a scene as a section of a body: CT, by counted photons behind it and filtered backprojection, and MR, by noisy samples of its Fourier transform.
+//! Simulated scanners with a scene as a section of a body: CT, by photon counts behind it and filtered backprojection, and
+//! MR, by noisy samples of its Fourier transform.
 //!
-//! What comes out is an image in the scene's own unit, so that it can be scored beside what the scanner sees of the scene. Noise is made where a scanner has it, in the sinogram and in k-space, and reaches the image
-//! through the reconstruction: as streaks that neighbours share in CT, and in magnitudes (Rician) in MR. Every draw is keyed by (seed, index, sample).
+//! The result is an image in the unit of the scene, so that it can be compared with the scene. Noise is added in the raw
+//! data, the sinogram or k-space, and reaches the image through the reconstruction: as correlated streaks in CT, and as
+//! Rician noise of magnitudes in MR. Every draw is keyed by (seed, index, sample).
 
 use crate::SceneError;
 use clearshot_physics::operator::{Complex, KSpace, Radon, random_rows};

@@ -1,5 +1,5 @@
-//! Stars: points with a heavy-tailed law of fluxes, seen through a Gaussian, and a few galaxies with
-//! exponential discs.
+//! Stars: points with a heavy-tailed distribution of fluxes, convolved with a Gaussian, and a few galaxies with exponential
+//! discs.
 
 use crate::canvas::Canvas;
 use crate::dice::Dice;

@@ -1,5 +1,5 @@
-//! Textures: random fields whose spectrum falls by a power of the frequency, bent and put through different curves, so that
-//! they become clouds, grains, patches with edges, or veins; products of two of them, and smooth gradients.
+//! Textures: random fields with a power-law spectrum, warped and passed through different curves, so that they become
+//! clouds, grains, patches with edges, or veins; products of two of them, and smooth gradients.
 
 use crate::canvas::Canvas;
 use crate::dice::Dice;

@@ -7,7 +7,7 @@ use crate::dice::Dice;
 use crate::optics;
 use crate::plane::Plane;
 
-/// What the nuclei of a scene have in common.
+/// Parameters shared by the nuclei of a scene.
 struct Style {
     magnification: f64,
     radius: f64,

@@ -11,7 +11,7 @@ use crate::plane::Plane;
 /// Spots below this radius in pixels are points.
 const POINT: f64 = 0.6;
 
-/// What the vesicles of a scene have in common.
+/// Parameters shared by the vesicles of a scene.
 struct Style {
     magnification: f64,
     /// Spots per pixel of a cell.

@@ -1,8 +1,8 @@
-//! Bent Voronoi cells: what tissue, honeycombs of membranes and tubular networks are made of.
+//! Warped Voronoi cells, for tissue, honeycombs of membranes and tubular networks.
 //!
-//! Seeds lie on a jittered grid; space is stretched, turned and warped by a smooth field, and each seed has a weight that is
-//! added to its distance, so that walls are curved. Of each pixel the nearest seeds are known and how far it is from
-//! their walls.
+//! Seeds are on a jittered grid; space is stretched, rotated and warped by a smooth field, and each seed has a weight that
+//! is added to its distance, so that walls are curved. For each pixel the nearest seeds and its distance from their walls
+//! are known.
 
 use crate::dice::Dice;
 use crate::plane::Plane;

@@ -1,4 +1,4 @@
-//! Cameras told from one of their pictures, where the camera is known: scenes of every kind, several cameras.
+//! Camera parameters estimated from a single image, compared with the true ones: scenes of every kind, several cameras.
 
 mod noisy;
 
@@ -34,14 +34,14 @@ fn picture(
     camera.take(&scene.generate(seed, 0, &SHAPE).unwrap(), &SHAPE, seed, 0).unwrap().values
 }
 
-/// The noise that is told over the noise that is, at so many electrons.
+/// The ratio of estimated to true noise at this many electrons.
 fn told(fit: &BlindFit, [_, _, read_noise, gain, offset]: [f64; 5], electrons: f64) -> f64 {
     let rounding = 1.0 / 12f64.sqrt();
     fit.line.deviation(electrons / gain + offset)
         / ((electrons + read_noise * read_noise).sqrt() / gain).hypot(rounding)
 }
 
-/// The standard deviation, in counts, that gain, offset and read noise give a pixel of this level: what restorers are told.
+/// The standard deviation, in counts, that gain, offset and read noise give a pixel of this level, as restorers use it.
 fn restored_with(fit: &BlindFit, level: f64) -> f64 {
     let electrons = ((level - fit.offset) * fit.gain).max(0.0);
     (electrons + fit.read_noise.powi(2)).sqrt() / fit.gain
@@ -61,7 +61,7 @@ fn noise_and_gain_of_every_scene() {
                 let inside = |x: f64, [low, high]: [f64; 2]| (low..=high).contains(&x);
                 let told_gain = (fit.gain / gain - 1.0).abs() < 0.25
                     || (fit.gain - gain).abs() < 2.0 * fit.gain_error
-                    // Faint stars say nothing of the gain, and are said to.
+                    // Faint stars do not determine the gain, and this is reported.
                     || (kind.scene == Scene::Stars && peak < 50.0 && fit.doubts.contains(&Doubt::GainNotSeen));
                 let ranges = fit.doubts.contains(&Doubt::GainNotSeen)
                     || (inside(offset, fit.offset_range) && inside(read_noise, fit.read_noise_range));
@@ -74,11 +74,11 @@ fn noise_and_gain_of_every_scene() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-/// Independent noise is told within 5 % of its variance in every kind of scene, and shared noise within 0.05 at every lag and a fifth of its deviation.
-/// The standard error that is said of the lags holds the true one about two times in three. Deviations of single images are further off (docs/benchmarks.md): they
+/// Independent noise is estimated within 5 % of its variance in every kind of scene, and correlated noise within 0.05 at every lag and a fifth of its standard deviation.
+/// The stated standard error of the lags contains the true error about two times in three. Deviations of single images are further off (docs/benchmarks.md): they
 /// are asked of one of each kind.
 #[test]
-fn noise_is_told_in_every_kind_of_scene() {
+fn noise_is_estimated_in_every_kind_of_scene() {
     let mut failures = Vec::new();
     let mut within = Vec::new();
     for kind in &SCENES {
@@ -104,10 +104,10 @@ fn noise_is_told_in_every_kind_of_scene() {
     assert!((0.5..0.85).contains(&share), "{share} of {} are within the standard error", within.len());
 }
 
-/// What restorers are told of shared noise, over what there is, in the dark and where hardly a pixel is brighter: thin bright things, whose places are
+/// The ratio of estimated to true correlated noise, in the dark and at the bright end: thin bright things, whose places are
 /// never quiet, in much and in little light.
 #[test]
-fn shared_noise_of_bright_structure_is_told() {
+fn correlated_noise_of_bright_structure_is_estimated() {
     let mut failures = Vec::new();
     for scene in [Scene::Filaments, Scene::Mitochondria, Scene::Nuclei] {
         for (name, filters) in &noisy::FILTERS[1..] {
@@ -158,7 +158,7 @@ fn smooth(side: usize, stream: u32, sigma: f64) -> Vec<f32> {
 
 /// Texture whose contrast differs from place to place is not noise; of even contrast it is what correlated noise is.
 #[test]
-fn texture_is_not_taken_for_correlated_noise() {
+fn texture_is_not_mistaken_for_correlated_noise() {
     const SIDE: usize = 256;
     for number in 0..3 {
         let (texture, contrast) = (smooth(SIDE, 2 * number, 1.0), smooth(SIDE, 2 * number + 1, 16.0));
@@ -177,9 +177,9 @@ fn texture_is_not_taken_for_correlated_noise() {
     }
 }
 
-/// Independent noise under texture that is nearly everywhere is told as such: no correlation that the texture has, and not much more than there is.
+/// Independent noise under dense texture is recognised: without the correlation of the texture, and not overestimated by much.
 #[test]
-fn noise_is_told_under_texture() {
+fn noise_is_estimated_under_texture() {
     const SIDE: usize = 256;
     for (number, [sigma, noise]) in [[1.0, 2.0], [1.0, 5.0], [0.7, 5.0]].into_iter().enumerate() {
         let of = |stream: u32, sigma: f64| smooth(SIDE, 10 * number as u32 + stream, sigma);
@@ -219,7 +219,7 @@ fn no_offset_is_above_dark_places() {
 }
 
 #[test]
-fn what_is_known_closes_what_is_open() {
+fn known_parameters_determine_the_others() {
     let camera @ [_, _, read_noise, gain, offset] = CAMERAS[1];
     for kind in benchmark_scenes().filter(|k| k.scene != Scene::DeadLeaves) {
         let image = picture(kind.scene, camera, false, 11);
@@ -273,7 +273,7 @@ fn sharp_scenes_at_low_light() {
 }
 
 #[test]
-fn doubts_are_said() {
+fn warnings_are_printed() {
     let camera = CAMERAS[1];
     let image = picture(Scene::Phantom, camera, false, 2);
     let doubts = |image: &[f32]| estimate(&[Adu(image)], SHAPE, &Known::default()).unwrap().doubts;
@@ -303,7 +303,7 @@ fn doubts_are_said() {
 }
 
 #[test]
-fn full_pixels_take_no_part() {
+fn saturated_pixels_are_ignored() {
     let camera = CAMERAS[1];
     let mut image = picture(Scene::Phantom, camera, false, 4);
     image.iter_mut().for_each(|v| *v = v.min(125.0));
@@ -314,9 +314,9 @@ fn full_pixels_take_no_part() {
     assert!((fit.gain / camera[3] - 1.0).abs() < 0.25, "{fit:?}");
 }
 
-/// One bright spot sets the unit, and squares of the noise beside it vanish in 32-bit floats: told of nothing, or refused, and no more.
+/// One bright spot sets the unit, and squares of the noise beside it vanish in 32-bit floats: the estimate has no gain, or is refused.
 #[test]
-fn noise_that_vanishes_beside_a_spot_is_no_end() {
+fn low_noise_next_to_a_spot_does_not_end_the_run() {
     for side in [64, 256] {
         let white = smooth(side, 3, 0.1);
         let mut image: Vec<f32> = white.iter().map(|w| 5e-30 + 1e-30 * w).collect();
@@ -341,7 +341,7 @@ fn too_little_is_refused() {
 
 /// Any scene, sharp or not, small or large, with few electrons or many, before a camera drawn at random: gains of 0.2 to 20
 /// electrons per count, offsets of 0 to 200, read noise of up to 10 electrons. Where somebody who knew the scene could
-/// tell the gain to 10 %, it is told to 25 % nine times in ten (240 of 258 in three such draws), and seldom lies
+/// determine the gain to 10 %, it is estimated to 25 % nine times in ten (240 of 258 in three such draws), and seldom lies
 /// outside the range that is stated; no number is ever not finite.
 #[test]
 fn gains_of_any_camera() {

@@ -1,7 +1,7 @@
-//! Scenes and pictures are pure functions with fixed bits, and their camera has the noise that it says.
+//! Scenes and camera images are pure functions with fixed bits, and the noise of the camera is as stated.
 
 use clearshot_physics::Psf;
-use clearshot_scenes::{Camera, Converter, SCENES, Scene, SceneError, benchmark_scenes};
+use clearshot_scenes::{Camera, Converter, SCENES, Scene, SceneError, benchmark_scenes, mosaic};
 use clearshot_tensor::Fnv1a;
 
 /// Of the bits.
@@ -172,7 +172,7 @@ fn every_kind_of_scene_has_the_noise_of_its_light() {
 }
 
 #[test]
-fn defects_and_converters_do_what_they_say() {
+fn defects_and_converters_follow_their_definitions() {
     let shape = [64, 64];
     let scene = vec![0.5f32; 64 * 64];
     let camera = Camera {
@@ -237,4 +237,29 @@ fn labelled_scenes_are_the_same_pictures() {
     }
     let said = Scene::Stars.generate_labelled(0, 0, &[64, 64]).expect_err("no labels").to_string();
     assert!(said.contains("stars") && said.contains("nuclei"), "{said}");
+}
+
+/// A mosaic is a function of its seed and index, shows every kind somewhere, and brightness does not tell kinds apart: their means over many images are alike.
+#[test]
+fn mosaics_show_every_kind_as_brightly() {
+    let kinds = [Scene::Fibres, Scene::Mitochondria, Scene::Vesicles];
+    let (mut light, mut pixels) = ([0.0; 4], [0.0; 4]);
+    for index in 0..24 {
+        let (picture, labels) = mosaic(&kinds, 5, index, &[96, 80]).expect("a mosaic");
+        if index == 0 {
+            let again = mosaic(&kinds, 5, 0, &[96, 80]).expect("a mosaic");
+            assert_eq!((&picture, &labels), (&again.0, &again.1));
+        }
+        assert!(picture.iter().all(|v| (0.0..=1.0).contains(v)));
+        for (value, label) in picture.iter().zip(&labels) {
+            light[usize::from(*label)] += f64::from(*value);
+            pixels[usize::from(*label)] += 1.0;
+        }
+    }
+    let all: f64 = pixels.iter().sum();
+    assert!(pixels.iter().all(|n| (0.1..0.5).contains(&(n / all))), "{pixels:?}");
+    assert_eq!(light[0], 0.0);
+    let means: Vec<f64> = (1..4).map(|k| light[k] / pixels[k]).collect();
+    assert!(means.iter().all(|m| (m / means[0] - 1.0).abs() < 0.3), "{means:?}");
+    assert!(mosaic(&[], 0, 0, &[64, 64]).is_err() && mosaic(&kinds, 0, 0, &[8, 64, 64]).is_err());
 }

@@ -1,4 +1,4 @@
-//! The camera of an image, estimated when it is asked for and kept for the next who asks.
+//! The camera of an image, estimated on the first request and cached.
 
 use crate::refusal::{Refusal, without};
 use clearshot::{CameraSettings, estimate_camera};
@@ -32,7 +32,7 @@ impl Cameras {
         let report = estimate_camera(&[source], &settings, &mut ())
             .map_err(|e| Refusal::new(422, without(&e.to_string(), path)))?;
         let mut record = report.record();
-        // Where the file lies is not for whoever asks.
+        // The path of the file is not revealed to clients.
         for part in record.as_object_mut().into_iter().flat_map(|r| r.values_mut()) {
             if let Some(files) = part.get_mut("files") {
                 *files = json!([path.file_name().map(|n| n.to_string_lossy())]);

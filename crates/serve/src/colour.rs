@@ -1,5 +1,5 @@
-//! Colour maps: what the interface's pictures are coloured by, and what the page asks for. Viridis, the diverging map and the colours of
-//! channels are told apart by people of every kind of colour vision.
+//! Colour maps of the program's pictures and of the page. Viridis, the diverging map and the colours of channels are safe
+//! for all kinds of colour vision.
 
 use serde_json::{Value, json};
 
@@ -95,7 +95,7 @@ mod tests {
         m.map(|row| row.iter().zip(v).map(|(a, b)| a * b).sum())
     }
 
-    /// CIE L*a*b* of a colour as it is seen.
+    /// CIE L*a*b* of a colour as perceived.
     fn lab(colour: Rgb, vision: &[[f64; 3]; 3]) -> [f64; 3] {
         let linear = colour.map(|v| {
             let v = f64::from(v) / 255.0;
@@ -112,7 +112,7 @@ mod tests {
         [116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)]
     }
 
-    /// How far the two nearest colours are apart, for whoever sees them as the nearest.
+    /// The distance of the two nearest colours, for the kind of colour vision in which it is smallest.
     fn nearest(colours: &[Rgb]) -> f64 {
         let apart = |a: Rgb, b: Rgb, vision| -> f64 {
             let (a, b) = (lab(a, vision), lab(b, vision));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_are_told_apart_by_everyone() {
+    fn channel_colours_are_safe_for_colour_blindness() {
         let red_and_green = nearest(&[[255, 0, 0], [0, 255, 0]]);
         assert!(red_and_green < 30.0, "{red_and_green}");
         let least = [nearest(TWO_CHANNELS), nearest(&CHANNELS[..5]), nearest(CHANNELS)];

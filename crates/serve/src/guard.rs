@@ -1,5 +1,6 @@
-//! Who may ask: the right host (no name of a stranger that points here), the right site (no other page in the same browser), and the
-//! token where there is one. Tokens are compared by their SHA-256, so that time tells nothing of them, and are kept nowhere else.
+//! Access control: the right host (against DNS rebinding), the right site (against requests of other pages in the same
+//! browser), and the token if there is one. Tokens are compared by their SHA-256, so that timing reveals nothing about
+//! them, and are stored nowhere else.
 
 use crate::http::Head;
 use crate::refusal::Refusal;
@@ -11,7 +12,7 @@ pub const LEAST_TOKEN: usize = 16;
 
 pub struct Guard {
     token: Option<[u8; 32]>,
-    /// What the page's browser keeps in place of the token.
+    /// The cookie that the browser keeps instead of the token.
     cookie: Option<(String, String)>,
     scheme: &'static str,
     is_local: bool,
@@ -62,9 +63,12 @@ impl Guard {
     pub fn place(&self, head: &Head) -> Result<(), Refusal> {
         let host = head.header("Host")?.ok_or_else(|| Refusal::bad("the header Host is missing"))?;
         if !self.is_host(host) {
-            return Err(Refusal::new(421, "this server is not known by that name; `--host NAME` adds one"));
+            return Err(Refusal::new(
+                421,
+                "this server does not answer to that name; `--host NAME` adds a name",
+            ));
         }
-        let foreign = || Refusal::new(403, "requests of other sites are not answered");
+        let foreign = || Refusal::new(403, "requests from other sites are refused");
         if let Some(origin) = head.header("Origin")?
             && !origin.eq_ignore_ascii_case(&format!("{}://{host}", self.scheme))
         {
@@ -121,7 +125,7 @@ impl Guard {
         }
     }
 
-    /// What a browser is told to keep when its user has shown the token.
+    /// The cookie that a browser keeps after its user has presented the token.
     pub fn set_cookie(&self) -> Option<String> {
         let (name, value) = self.cookie.as_ref()?;
         let secure = if self.scheme == "https" { "; Secure" } else { "" };

@@ -1,6 +1,6 @@
-//! HTTP/1.1 as far as a page and an interface of files need it: heads parsed by `httparse`, bodies of a stated length, answers of a known
-//! length, connections that are kept. What is not needed is refused: requests of unknown length (chunked) have nothing to be smuggled in,
-//! and a head has a size and a time that it may take. One thread serves one connection, as readers and kernels here block anyway.
+//! HTTP/1.1 as far as the page and the file interface need it: heads parsed by `httparse`, bodies and responses of a known
+//! length, persistent connections. Everything else is refused: without chunked requests there is no request smuggling, and
+//! a head is limited in size and time. One thread serves one connection, because readers and kernels block anyway.
 
 use crate::refusal::Refusal;
 use clearshot_image::archive::PackedFolder;
@@ -106,7 +106,7 @@ impl Drop for Connection {
 #[derive(Debug, Default)]
 pub struct Head {
     pub method: String,
-    /// As it was sent: nothing is decoded, and routes are compared with it as it is.
+    /// As sent: nothing is decoded, and routes are compared with it unchanged.
     pub path: String,
     query: Vec<(String, String)>,
     headers: Vec<(String, String)>,
@@ -123,7 +123,7 @@ impl Head {
     pub fn header(&self, name: &str) -> Result<Option<&str>, Refusal> {
         let mut found = self.headers.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name));
         match (found.next(), found.next()) {
-            (Some(_), Some(_)) => Err(Refusal::bad(format!("the header {name} is there twice"))),
+            (Some(_), Some(_)) => Err(Refusal::bad(format!("the header {name} occurs twice"))),
             (one, _) => Ok(one.map(|(_, v)| v.as_str())),
         }
     }
@@ -177,7 +177,7 @@ impl Head {
         if head.header("Transfer-Encoding")?.is_some() {
             return Err(Refusal::new(
                 411,
-                "state the length of the body (Content-Length); chunks are not taken",
+                "state the length of the body (Content-Length); chunked bodies are not supported",
             ));
         }
         if let Some(length) = head.header("Content-Length")? {
@@ -301,7 +301,7 @@ impl Body<'_> {
     /// If it is longer, or ends early.
     pub fn whole(&mut self, most: u64) -> Result<Vec<u8>, Refusal> {
         if self.left > most {
-            return Err(Refusal::new(413, format!("the body has {} bytes; {most} are taken", self.left)));
+            return Err(Refusal::new(413, format!("the body has {} bytes; the limit is {most}", self.left)));
         }
         let mut bytes = Vec::new();
         self.read_to_end(&mut bytes)

@@ -1,5 +1,5 @@
-//! Arrays by the Open Inference Protocol (KServe v2): one model, one input `image`, outputs `image`, `std` and `chi2`. Numbers come as
-//! JSON, or as bytes behind it (the binary tensor data extension), and go back in the same way.
+//! Arrays by the Open Inference Protocol (KServe v2): one model, one input `image`, outputs `image`, `std` and `chi2`.
+//! Numbers are JSON, or bytes after it (the binary tensor data extension), and are returned in the same form.
 
 use crate::http::{Answer, Body, Head};
 use crate::jobs::{ArrayTask, Wanted};
@@ -140,7 +140,7 @@ fn tensor(input: &Value, behind: &[u8]) -> Result<Array, Refusal> {
     Array::from_bytes(bytes, dtype, &shape, &axes).map_err(|e| wrong(&e.to_string()))
 }
 
-/// Lists of lists as one, as deep as they are.
+/// Nested lists, flattened.
 fn flatten(data: &Value, out: &mut Vec<f64>) -> Option<()> {
     for value in data.as_array()? {
         match value {

@@ -1,5 +1,6 @@
-//! The queue: a record on disk for every job, written whole at every change, so that a server that was killed goes on with what waited. One
-//! job runs at a time, on the one device; arrays that wait for an answer go before files.
+//! The queue: a record on disk for every job, rewritten atomically at every change, so that a killed server continues with
+//! the waiting jobs. One job runs at a time, on the one device; arrays whose client waits for the response run before
+//! files.
 
 use crate::http::Answer;
 use crate::refusal::Refusal;
@@ -24,7 +25,7 @@ const MOST_ARRAYS: usize = 8;
 /// A job that was running when the server was killed so many times is not tried again.
 const ATTEMPTS: u32 = 3;
 
-/// What is asked for. Keys are those of `clearshot restore`.
+/// The request. Keys are those of `clearshot restore`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Wanted {
@@ -118,7 +119,7 @@ pub struct ArrayTask {
     pub reply: Sender<Outcome>,
 }
 
-/// What the worker is to do next.
+/// The next work for the worker.
 pub enum Task {
     File(Box<Job>, Arc<AtomicBool>),
     Array(ArrayTask),
@@ -200,7 +201,7 @@ impl Queue {
             return Err(Refusal::new(503, why));
         }
         if inner.jobs.len() >= MOST_JOBS {
-            return Err(Refusal::new(507, format!("there are {MOST_JOBS} jobs: take old ones away first")));
+            return Err(Refusal::new(507, format!("there are {MOST_JOBS} jobs; remove old ones first")));
         }
         let id = new_id()?;
         let job = Job {
@@ -305,7 +306,7 @@ impl Queue {
         }
     }
 
-    /// What to do next, for the worker; nothing when the server ends.
+    /// The next work for the worker; `None` when the server ends.
     pub fn next(&self) -> Option<Task> {
         let mut inner = self.lock();
         loop {
@@ -361,7 +362,7 @@ impl Queue {
     }
 }
 
-/// A job as it is told.
+/// A job in the form that clients get.
 fn shown(inner: &Inner, id: &str) -> Value {
     let job = &inner.jobs[id];
     let mut value = json!(job);

@@ -1,8 +1,9 @@
-//! `clearshot serve`: a page and an HTTP interface in front of the library. Images of a folder or uploads are looked at by tiles, restored
-//! by jobs that wait in a queue on disk, and downloaded; runs of training are watched; arrays are restored by the Open Inference Protocol.
+//! `clearshot serve`: a page and an HTTP interface for the library. Images of a folder or uploads are viewed by tiles,
+//! restored by jobs in a queue on disk, and downloaded; training runs are followed; arrays are restored by the Open
+//! Inference Protocol.
 //!
-//! A request goes from `http` (bytes) through `guard` (who may ask) to `routes` (what is asked); `store` is the only way from a name to a
-//! file, `jobs` the only way to the one `worker`. It is safe by default: it listens on this machine alone, or asks for a token.
+//! A request goes from `http` (bytes) through `guard` (access) to `routes`; `store` is the only way from a name to a file,
+//! `jobs` the only way to the single `worker`. The defaults are safe: it listens only on this machine, or requires a token.
 
 mod camera;
 mod colour;
@@ -25,7 +26,7 @@ use clearshot::DeviceName;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// What a server is told.
+/// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where to listen; port 0 takes a free one.
@@ -48,13 +49,13 @@ pub struct Options {
     pub max_queue: usize,
     /// The model; none is the one that comes with the program.
     pub model: Option<PathBuf>,
-    /// What to compute on.
+    /// The device.
     pub device: DeviceName,
     /// Threads of the CPU; none is one for each core.
     pub threads: Option<usize>,
 }
 
-/// Why there is no server.
+/// Why a server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A folder or file cannot be used.
@@ -84,7 +85,7 @@ pub enum Error {
     Tls {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
     /// The token is too short.
@@ -92,5 +93,5 @@ pub enum Error {
     Token,
 }
 
-/// What functions here give.
+/// The result type of the functions here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,4 +1,4 @@
-//! Counts of what the server does, as Prometheus reads them.
+//! Counters of the server in the format of Prometheus.
 
 use crate::jobs::{Queue, State};
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! Why a request is not answered as it asks: a status and a sentence, which go to whoever asked.
+//! Refused requests: a status and a sentence for the client.
 
 use crate::http::Answer;
 use serde_json::json;
@@ -20,12 +20,12 @@ impl Refusal {
     }
 
     pub fn missing(what: &str) -> Refusal {
-        Refusal::new(404, format!("{what}: there is no such thing here"))
+        Refusal::new(404, format!("{what}: not found"))
     }
 
-    /// Something that went wrong on this side; what it was is not for whoever asked.
+    /// An internal error, whose details are not revealed to clients.
     pub fn ours() -> Refusal {
-        Refusal::new(500, "the server could not do this; its own output says why")
+        Refusal::new(500, "the server could not do this; see the server's own output for the reason")
     }
 
     pub fn answer(&self) -> Answer {

@@ -1,4 +1,4 @@
-//! What can be asked, one row a request. Docs of the interface: `docs/serve.md`.
+//! The routes, one row for each request. The interface is documented in `docs/serve.md`.
 
 use crate::colour::{self, Map};
 use crate::http::{Answer, Body, Content, Head};
@@ -41,7 +41,7 @@ const LISTED: usize = 200;
 type Outcome = Result<Answer, Refusal>;
 
 /// # Errors
-/// If it is not for whoever asks, cannot be, or fails.
+/// If access is refused, the request is invalid, or it fails.
 pub fn answer(shared: &Shared, head: &Head, body: &mut Body<'_>) -> Outcome {
     shared.guard.place(head)?;
     let method = if head.method == "HEAD" { "GET" } else { head.method.as_str() };
@@ -116,7 +116,7 @@ pub fn answer(shared: &Shared, head: &Head, body: &mut Body<'_>) -> Outcome {
         ("GET", ["api", "runs", "picture"]) => runs::picture(shared, head),
         (_, ["v2", rest @ ..]) => infer::answer(shared, method, rest, head, body),
         (_, ["api", ..]) if !matches!(method, "GET" | "POST" | "DELETE") => {
-            Err(Refusal::new(405, format!("{method} is not among what can be asked")))
+            Err(Refusal::new(405, format!("the method {method} is not supported")))
         }
         _ => Err(Refusal::missing(&head.path)),
     }

@@ -1,4 +1,4 @@
-//! Runs of `clearshot train` in the folder: their records as they are written, and their pictures.
+//! Runs of `clearshot train` in the folder: their records while they are written, and their pictures.
 
 use crate::http::{Answer, Head};
 use crate::refusal::Refusal;

@@ -1,4 +1,4 @@
-//! The server: a socket, a thread for each connection up to a limit, TLS where files for it are given, and the worker.
+//! The server: a socket, a thread for each connection up to a limit, TLS if certificate files are given, and the worker.
 
 use crate::guard::{Guard, LEAST_TOKEN, random};
 use crate::http::{Answer, Connection, Deadline, Head, Stream, Timed};
@@ -38,7 +38,7 @@ const HEADERS: &[(&str, &str)] = &[
     ("Cross-Origin-Opener-Policy", "same-origin"),
 ];
 
-/// What every thread sees.
+/// State shared by all threads.
 pub struct Shared {
     pub guard: Guard,
     pub store: Store,
@@ -234,7 +234,7 @@ fn tls_config(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>> {
     let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(certificate)
         .and_then(Iterator::collect)
         .map_err(|e| wrong(certificate, format!("{e:?}")))?;
-    // What is wrong with a key is said without its contents.
+    // Errors of a key do not contain it.
     let private =
         PrivateKeyDer::from_pem_file(key).map_err(|_| wrong(key, "not a private key in PEM".into()))?;
     let config = ServerConfig::builder_with_provider(rustls::crypto::ring::default_provider().into())

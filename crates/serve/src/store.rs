@@ -1,5 +1,6 @@
-//! Files that requests may name: those of the folder that was given, uploads, and results of jobs. A name is `folder/a/b.tif`,
-//! `upload/ID/b.tif` or `job/ID/b.tif`; [`Store::path`] is the only way from a name to a path, and what it gives lies in its root, links followed.
+//! Files that requests may name: those of the served folder, uploads, and results of jobs. A name is `folder/a/b.tif`,
+//! `upload/ID/b.tif` or `job/ID/b.tif`; [`Store::path`] is the only way from a name to a path, and its result is inside its
+//! root after links are resolved.
 
 use crate::guard::random;
 use crate::http::Body;
@@ -125,7 +126,7 @@ impl Store {
             return Err(Refusal::bad("the file is empty"));
         }
         if length > self.max_upload {
-            let why = format!("the file has {length} bytes; {} are taken (--max-upload)", self.max_upload);
+            let why = format!("the file has {length} bytes; the limit is {} (--max-upload)", self.max_upload);
             return Err(Refusal::new(413, why));
         }
         let _held = self.reserve(length)?;
@@ -149,7 +150,7 @@ impl Store {
     pub fn remove(&self, name: &str) -> Result<(), Refusal> {
         let path = self.path(name)?;
         let (true, Some(folder)) = (name.starts_with("upload/"), path.parent()) else {
-            return Err(Refusal::new(403, "only uploads can be taken away"));
+            return Err(Refusal::new(403, "only uploads can be removed"));
         };
         fs::remove_dir_all(folder).map_err(|_| Refusal::ours())
     }
@@ -163,7 +164,7 @@ impl Store {
         let used = size(&self.state.join("uploads")) + size(&self.jobs());
         if used.saturating_add(*arriving).saturating_add(bytes) > self.max_state {
             let why = format!(
-                "uploads and results take {used} of {} bytes (--max-state): take uploads or jobs away first",
+                "uploads and results take {used} of {} bytes (--max-state); remove uploads or jobs first",
                 self.max_state
             );
             return Err(Refusal::new(507, why));

@@ -1,5 +1,5 @@
-//! What of an image is looked at: tiles, profiles along a line, a histogram. Everything goes by regions, from the file's own pyramid
-//! where it has one, and memory does not depend on the file's size.
+//! Views of an image: tiles, profiles along a line, a histogram. All of them read regions, from the pyramid of the file if
+//! it has one, and memory does not depend on the size of the file.
 
 use crate::refusal::{Refusal, of_image};
 use clearshot_image::{Axis, Description, Image};
@@ -289,7 +289,7 @@ fn sizes(d: &Description) -> String {
     d.dims.iter().map(|dim| format!("{}{}", dim.axis.letter(), dim.len)).collect::<Vec<_>>().join(",")
 }
 
-/// What an image is, for whoever looks at it.
+/// The description of an image for the viewer.
 pub fn describe(image: &Image) -> Value {
     let d = &image.description;
     let dims: Vec<Value> = d

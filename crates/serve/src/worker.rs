@@ -1,4 +1,4 @@
-//! The one thread that computes: it has the restorer, takes a job or an array at a time from the queue, and says how far it is.
+//! The only thread that computes: it owns the restorer, takes one job or array at a time from the queue, and reports progress.
 
 use crate::jobs::{Job, Made, Queue, State, Task, Wanted, seconds_left};
 use crate::refusal::{Refusal, without};
@@ -25,7 +25,7 @@ const MOST_NOTICES: usize = 50;
 /// Endings of formats that are only read.
 const NOT_WRITTEN: [&str; 2] = ["jpg", "jpeg"];
 
-/// What restores, made when it is first needed.
+/// The restorer, made when it is first needed.
 pub struct Engine {
     pub model: Option<PathBuf>,
     pub device: DeviceName,
@@ -136,7 +136,7 @@ pub fn work(shared: &Shared, mut engine: Engine) {
     }
 }
 
-/// What a function gives; nothing where it panics, which it has told on standard error.
+/// The result of a function; `None` if it panics, after a message on standard error.
 fn caught<T>(function: impl FnOnce() -> T) -> Option<T> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(function)).ok()
 }
@@ -222,7 +222,7 @@ fn made(report: &Report, id: &str) -> Vec<Made> {
     all
 }
 
-/// What became of a file, for whoever asked.
+/// The result for a file, for the client.
 fn record(report: &Report, notices: &[String]) -> Value {
     let image = |i: &ImageReport| {
         json!({
@@ -240,7 +240,7 @@ struct Watch<'q> {
     queue: &'q Queue,
     flag: &'q AtomicBool,
     since: Instant,
-    /// What the report keeps of what was said.
+    /// The messages that the report keeps.
     notices: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What is refused: each test is an attack over a real socket.
+//! Requests that must be refused: each test is an attack over a real socket.
 
 mod program;
 
@@ -115,7 +115,7 @@ fn uploads_are_bounded_named_and_never_overwrite() {
 }
 
 #[test]
-fn an_upload_that_breaks_off_leaves_nothing() {
+fn an_aborted_upload_leaves_no_files() {
     let server = Running::start(|_| {});
     let mut socket = TcpStream::connect(server.address).expect("a connection");
     let head = format!(
@@ -253,7 +253,7 @@ fn the_token_is_asked_for() {
 }
 
 #[test]
-fn addresses_that_others_reach_have_a_token() {
+fn addresses_that_others_can_reach_need_a_token() {
     let home = tempfile::TempDir::new().expect("a folder");
     let mut options = program::options(home.path());
     options.address = "0.0.0.0:0".parse().expect("an address");

@@ -1,5 +1,5 @@
-//! The server with a certificate and its key: what it says is heard by rustls and by OpenSSL, both of which check the certificate, and by
-//! nobody who does not. The certificate is made here by the machine's `openssl`; without one the test says that it is skipped.
+//! The server with a certificate and key: rustls and OpenSSL, which both check the certificate, can connect, and clients
+//! without TLS cannot. The certificate is made by the machine's `openssl`; without it the test is skipped with a message.
 
 mod program;
 

@@ -1,4 +1,4 @@
-//! What the server does: files are looked at and restored, the queue is kept, arrays are answered, runs are told of.
+//! The work of the server: files are viewed and restored, the queue persists, arrays are restored, training runs are listed.
 
 mod program;
 
@@ -327,7 +327,7 @@ fn arrays_are_restored_as_the_library_does() {
 }
 
 #[test]
-fn runs_are_told_of_as_they_grow() {
+fn running_trainings_are_listed_with_their_records() {
     let server = Running::start(|_| {});
     let run = server.home.path().join("images/runs/one");
     std::fs::create_dir_all(run.join("pictures")).expect("a folder");

@@ -1,7 +1,7 @@
-//! 8-bit floats as tensor cores take them: e4m3 (`torch.float8_e4m3fn`), with a sign, 4 bits of exponent and 3 of mantissa.
+//! 8-bit floats of tensor cores: e4m3 (`torch.float8_e4m3fn`), with a sign, 4 bits of exponent and 3 of mantissa.
 //!
-//! There is no infinity; the largest value is 448. Conversion saturates, as `cvt.rn.satfinite` on GPUs does: what is larger becomes
-//! 448. Values below 2^-6 lie 2^-9 apart.
+//! There is no infinity; the largest value is 448. Conversion saturates, like `cvt.rn.satfinite` on GPUs: larger values
+//! become 448. Values below 2^-6 are spaced by 2^-9.
 
 /// A float of 8 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_becomes_the_largest() {
+    fn large_values_saturate() {
         for x in [449.0, 464.0, 480.0, 1e9, f32::MAX, f32::INFINITY] {
             assert_eq!((F8::from_f32(x).to_f32(), F8::from_f32(-x).to_f32()), (448.0, -448.0), "{x}");
         }

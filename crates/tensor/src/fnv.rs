@@ -1,5 +1,5 @@
-//! A hash that is the same on every machine and in every version of the standard library: FNV-1a of 64 bits.
-//! What is stored or drawn by a name goes by it; it keeps nobody out.
+//! A hash that is the same on every machine and in every version of the standard library: 64-bit FNV-1a. For names of
+//! stored or drawn values; not for security.
 
 /// The hash of bytes that come in pieces. How they are cut makes no difference.
 #[derive(Clone, Copy, Debug)]

@@ -1,8 +1,7 @@
-//! Tensors on the host: element types, shapes, values, counter-based noise, safetensors files and PyTorch's.
+//! Tensors on the host: element types, shapes, values, counter-based noise, safetensors files and PyTorch checkpoints.
 //!
-//! Nothing here computes a network; this crate is what all the others agree on when they speak of
-//! data. A [`Tensor`] owns its values in row-major order. Images are channels-last everywhere in
-//! this project: `N, [Z,] Y, X, C`.
+//! Nothing here computes a network; this crate defines the data that all others exchange. A [`Tensor`] owns its values in
+//! row-major order. Images are channels-last everywhere in this project: `N, [Z,] Y, X, C`.
 
 mod dtype;
 mod float8;

@@ -1,4 +1,4 @@
-//! Shapes: up to [`MAX_RANK`] sizes, held in place so that a shape is a plain value.
+//! Shapes: up to [`MAX_RANK`] sizes, stored inline so that a shape is a plain value.
 
 use std::fmt;
 use std::ops::Deref;

@@ -1,9 +1,8 @@
-//! Safetensors files: named tensors with a string table. PyTorch's own checkpoints are read
-//! too, as tensors without strings.
+//! Safetensors files: named tensors with a string table. PyTorch checkpoints are read too, as tensors without strings.
 //!
-//! Reading never trusts the file: the header's lengths and offsets are checked against the bytes
-//! that are there before anything is allocated by them. A file is read tensor by tensor, so that it takes the memory of its tensors and no more. Writing goes to a file beside the target that
-//! is renamed when it is complete, so that a name holds a whole file or none.
+//! Files are not trusted: the lengths and offsets of the header are checked against the available bytes before anything is
+//! allocated. A file is read tensor by tensor, so that only the memory of the tensors is needed. Writing goes to a
+//! temporary file beside the target that is renamed when complete, so that a name always refers to a complete file.
 
 use crate::{DType, Data, F8, Shape, Tensor, torch};
 use half::{bf16, f16};
@@ -13,7 +12,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What can go wrong with a file.
+/// Errors of a file.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("{}: {source}", path.display())]
@@ -149,7 +148,7 @@ fn is_named_as_checkpoint(path: &Path) -> bool {
     ["pth", "pt", "bin", "ckpt"].into_iter().any(is)
 }
 
-/// What is said of a file that begins with these bytes and is not read.
+/// The message for an unsupported file that begins with these bytes.
 fn no_store(path: &Path, head: &[u8], reason: String) -> StoreError {
     match is_named_as_checkpoint(path) {
         true => StoreError::Neither { path: path.into(), begins: beginning(head), reason },
@@ -321,9 +320,9 @@ mod tests {
         std::fs::remove_dir_all(&dir).unwrap();
     }
 
-    /// What was tried is said where the name says what the file should be.
+    /// The message names what was tried if the file name implies a format.
     #[test]
-    fn junk_under_the_name_of_a_checkpoint_is_told_what_was_tried() {
+    fn damaged_checkpoints_are_reported_on_resuming() {
         for name in ["model.pth", "Epoch_3.PT", "diffusion_pytorch_model.bin", "last.ckpt"] {
             for junk in [&b""[..], b"no", b"hello, this is text and no weights", &[0; 4096]] {
                 let text = Store::parse(junk, Path::new(name)).unwrap_err().to_string();

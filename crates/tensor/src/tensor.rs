@@ -17,7 +17,7 @@ pub enum Data {
     U8(Vec<u8>),
 }
 
-/// What can be wrong with a tensor's parts.
+/// Errors of a tensor's parts.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum TensorError {
     #[error("{got} values do not fill shape {shape}, which has {} elements", count(shape))]

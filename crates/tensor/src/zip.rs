@@ -1,7 +1,8 @@
-//! The directory of a zip archive: which members there are, and where. Checkpoints, Zarr stores, NPZ files and packages of models are such archives; each
-//! reader has its own way to the bytes and its own errors, so this asks for both. Whatever a directory claims is checked by who reads.
+//! The directory of a zip archive: its members and their offsets. Checkpoints, Zarr stores, NPZ files and packages of
+//! models are such archives; each reader has its own access to the bytes and its own errors, so both are parameters. The
+//! caller checks what the directory claims.
 
-/// What the directory says of a member.
+/// An entry of the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Where the header stands that comes before its data.

@@ -1,7 +1,7 @@
-//! Checkpoints of PyTorch: equal to what PyTorch says is in them, and refused by name where they are anything else.
+//! PyTorch checkpoints: equal to what PyTorch reads from them, and refused by name if they contain anything else.
 //!
-//! The files in `checkpoint/` are torch.save's own; `refs/make_checkpoints.py` makes them. Hostile ones are made here,
-//! byte by byte.
+//! The files in `checkpoint/` were written by torch.save; `refs/make_checkpoints.py` makes them. Malicious ones are made
+//! here, byte by byte.
 
 mod archive;
 
@@ -39,7 +39,7 @@ fn every_type_and_stride_is_read_as_pytorch_reads_it() {
 }
 
 #[test]
-fn weights_are_found_in_what_training_programs_save() {
+fn weights_are_found_in_checkpoints_of_training_programs() {
     let truth = read("layer.safetensors").tensors;
     for name in ["layer.pt", "training.pth", "wrapped.pth"] {
         assert_eq!(read(name).tensors, truth, "{name}");
@@ -53,7 +53,7 @@ fn weights_are_found_in_what_training_programs_save() {
 }
 
 #[test]
-fn what_is_no_dictionary_of_tensors_is_refused_by_name() {
+fn other_pickles_are_refused_by_name() {
     for (name, says) in [
         ("attack.pt", "eval`"),
         ("whole_module.pt", "`torch.nn.modules.container.Sequential`"),

@@ -1,9 +1,9 @@
-//! What to do about a run, in words, and only where a figure of the report speaks for it. A healthy run gets none.
+//! Advice about a run, only where a number of the report supports it. A healthy run gets none.
 
 use crate::report::Report;
 use crate::{Phase, RowShare};
 
-/// Percentages of the time from which on something is worth a sentence.
+/// Percentages of the time above which advice is given.
 const WAITING: f64 = 10.0;
 const COPYING: f64 = 15.0;
 const SAVING: f64 = 15.0;

@@ -1,7 +1,7 @@
-//! To which phase each moment of a thread belongs.
+//! Assigns each moment of a thread to a phase.
 //!
-//! Spans lie inside each other. A moment belongs to the innermost phase around it, unless one further out takes all that is done
-//! inside (a validation's forward runs are validation). What lies in no phase is nobody's.
+//! Spans are nested. A moment belongs to the innermost phase around it, unless an outer one includes everything inside it
+//! (the forward pass of a validation is validation). Moments outside all phases belong to none.
 
 use crate::{Phase, Span, What, Window};
 use std::collections::BTreeMap;

@@ -1,9 +1,9 @@
-//! Where time goes: spans of work, written down by the threads that do it.
+//! Profiling: spans of work, recorded by the threads that do it.
 //!
-//! A thread writes to the timeline that it is attached to ([`Timeline::attach`]), and by default to none: a span then costs a look at
-//! a thread-local variable. Threads that work for another take over its timeline ([`current`]). What was written becomes a
-//! [`Report`] (phases, loader threads, nodes), a Chrome trace, folded stacks for flame graphs, and a table of memory
-//! with the growth from iteration to iteration.
+//! A thread writes to the timeline that it is attached to ([`Timeline::attach`]), by default to none: a span then costs one
+//! read of a thread-local variable. Threads that work for another one take over its timeline ([`current`]). The recorded
+//! spans become a [`Report`] (phases, loader threads, nodes), a Chrome trace, folded stacks for flame graphs, and a table
+//! of memory with its growth from iteration to iteration.
 
 mod advice;
 mod attribution;
@@ -190,7 +190,7 @@ struct Copied {
     end: u64,
 }
 
-/// What one thread wrote.
+/// The records of one thread.
 struct Row {
     name: String,
     spans: Mutex<Vec<Span>>,
@@ -362,7 +362,7 @@ impl Timeline {
         Attached(())
     }
 
-    /// As [`Timeline::attach`], for a thread that works for others now and then: a row that it had is gone on with, and a thread that is attached stays so.
+    /// As [`Timeline::attach`], for a thread that works for others now and then: its earlier row is continued, and an attached thread stays attached.
     pub fn attach_again(&self, row: &str) -> Option<Attached> {
         if LOCAL.with_borrow(Option::is_some) {
             return None;

@@ -1,8 +1,8 @@
-//! Memory over time: what a phase left more than it found, and what grows from iteration to iteration.
+//! Memory over time: the change during a phase, and the growth from iteration to iteration.
 //!
-//! A single snapshot says little: batches that wait and buffers that are reused come and go. So snapshots of one name are compared
-//! with each other. The memory of a healthy loop goes up and down between the same bounds; that of a leak rises in every part of
-//! the run, by its lowest values.
+//! A single snapshot says little, because waiting batches and reused buffers come and go. Snapshots of the same name are
+//! therefore compared with each other. The memory of a healthy loop varies between constant bounds; with a leak, its lowest
+//! values rise in every part of the run.
 
 use crate::PlannedPeak;
 use serde::Serialize;
@@ -15,7 +15,7 @@ pub struct Memory {
     pub allocated: usize,
     /// Taken from the system for it.
     pub reserved: usize,
-    /// What the system could still give.
+    /// The memory that the system could still provide.
     pub free: usize,
 }
 
@@ -31,7 +31,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// What the phase left more than it found.
+    /// The growth of memory during the phase.
     pub fn growth(&self) -> i64 {
         self.after.allocated as i64 - self.before.allocated as i64
     }
@@ -46,7 +46,7 @@ pub struct Leak {
     pub iterations: usize,
 }
 
-/// Parts of a run whose lowest values are compared, and the least growth in all that is said: less is the noise of allocators.
+/// Parts of a run whose lowest values are compared, and the smallest total growth that is reported: less is noise of the allocator.
 const PARTS: usize = 8;
 pub const LEAST_GROWTH: usize = 8 << 20;
 
@@ -67,7 +67,7 @@ pub fn steady_growth(values: &[f64], least: f64) -> Option<f64> {
 }
 
 /// The phase in which memory grows, if it does: where the allocated bytes at the end of the same phase rise steadily, the one that leaves the most behind.
-/// Phases of other threads are not told apart: what they leave is found in what the first thread did meanwhile.
+/// Phases of other threads are not distinguished: their growth is attributed to what the first thread did meanwhile.
 pub fn leak(snapshots: &[Snapshot]) -> Option<Leak> {
     let mut names: Vec<&'static str> = vec![];
     for s in snapshots {

@@ -1,4 +1,4 @@
-//! What a timeline comes to: the phases of the run, what loader threads did, the slowest nodes, and advice.
+//! The summary of a timeline: phases of the run, work of the loader threads, the slowest nodes, and advice.
 
 use crate::attribution::{Times, times};
 use crate::memory::{self, Leak};
@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 /// The group of spans that an iteration is.
 pub const ITERATION: &str = "iteration";
-/// What lies in no phase.
+/// Time outside all phases.
 pub const OTHER: &str = "other";
 
 /// A part of the time.
@@ -51,7 +51,7 @@ pub struct PlannedPeak {
     pub phase: &'static str,
     /// Values and workspaces that are in use at one time, and what is kept from run to run.
     pub bytes: usize,
-    /// How far the memory reaches for them as they are arranged; of the highest phase, all that was planned.
+    /// The extent of their planned memory; for the highest phase, all that was planned.
     pub reach: usize,
 }
 

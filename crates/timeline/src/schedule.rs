@@ -1,4 +1,4 @@
-//! Which iterations are written down: some are waited for, some warm up, some count, and that several times.
+//! Which iterations are recorded: some are skipped, some warm up, some count, repeated several times.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ pub struct Schedule {
     pub repeat: u64,
 }
 
-/// What becomes of an iteration.
+/// The outcome of an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Wait,

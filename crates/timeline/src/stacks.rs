@@ -1,5 +1,5 @@
-//! Folded stacks, as flame graphs are drawn from them (flamegraph.pl, inferno, speedscope): one line for each stack, its frames from the outside in, and the
-//! microseconds that are its own.
+//! Folded stacks for flame graphs (flamegraph.pl, inferno, speedscope): one line for each stack, with its frames from the
+//! outside in and its own microseconds.
 
 use crate::attribution::{clipped, own_times};
 use crate::{Timeline, lock};

@@ -65,7 +65,7 @@ fn moments_belong_to_the_innermost_phase_and_all_together_are_the_whole() {
 }
 
 #[test]
-fn a_slow_loader_is_named_with_what_it_does_and_a_healthy_run_hears_nothing() {
+fn a_slow_loader_is_reported_with_its_work_and_a_healthy_run_gets_no_advice() {
     let slow = made(
         100,
         &[
@@ -111,7 +111,7 @@ fn each_piece_of_advice_stands_on_its_own_figure() {
 }
 
 #[test]
-fn threads_without_a_timeline_write_nothing_and_those_with_one_only_while_it_is_active() {
+fn threads_record_only_on_an_active_timeline() {
     drop(span(Phase::Forward));
     let timeline = Timeline::new();
     let attached = timeline.attach("main");
@@ -201,14 +201,14 @@ fn traces_and_stacks_hold_threads_nodes_and_copies() {
 }
 
 #[test]
-fn memory_that_rises_in_every_part_is_a_leak_and_waves_are_none() {
+fn memory_that_rises_in_every_part_is_a_leak_and_oscillation_is_not() {
     let leaking = |i: usize| (i * 1_000_000 + (i % 7) * 3_000_000) as f64;
     let values: Vec<f64> = (0..200).map(leaking).collect();
     let found = steady_growth(&values, 8e6).unwrap();
     assert!((found - 1e6).abs() < 1e5, "{found}");
     let waves: Vec<f64> = (0..200).map(|i| ((i * 37) % 23) as f64 * 4e6).collect();
     assert_eq!(steady_growth(&waves, 8e6), None);
-    // What is taken once at the beginning is no leak.
+    // Memory that is allocated once at the start is not a leak.
     let once: Vec<f64> = (0..200).map(|i| if i < 30 { i as f64 * 1e7 } else { 3e8 }).collect();
     assert_eq!(steady_growth(&once, 8e6), None);
     let memory = |allocated: usize| Memory { allocated, ..Memory::default() };

@@ -1,5 +1,6 @@
-//! A timeline as Chrome's trace events, which Perfetto (ui.perfetto.dev) and chrome://tracing open: threads, the device's nodes and the copies to it are rows, the
-//! memory a curve. `otherData` has the time of day at which its clock was zero, so that traces of several processes can be laid side by side.
+//! A timeline as Chrome trace events for Perfetto (ui.perfetto.dev) and chrome://tracing: threads, the nodes of the device
+//! and the copies to it are rows, memory is a curve. `otherData` has the time of day at which its clock was zero, so that
+//! traces of several processes can be aligned.
 
 use crate::{Timeline, lock};
 use serde_json::{Value, json};

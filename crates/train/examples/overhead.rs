@@ -1,4 +1,5 @@
-//! What a profile costs: training iterations with and without a timeline, in turns, by the processor time of the thread that computes.
+//! The overhead of profiling: training iterations alternately with and without a timeline, in processor time of the
+//! computing thread.
 //!
 //! `cargo run --release -p clearshot-train --example overhead`
 

@@ -1,5 +1,5 @@
-//! How many training images a second threads make of a run's data: `samples [KEY=VALUE ...]`, the changes being those of
-//! `clearshot train`.
+//! Measures the training images per second that threads make of a run's data: `samples [KEY=VALUE ...]`, with the changes
+//! of `clearshot train`.
 
 use clearshot_train::data::feed::Feed;
 use clearshot_train::data::{Data, Part, batch};

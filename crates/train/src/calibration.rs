@@ -1,8 +1,8 @@
-//! The spread of a model's samples beside its errors: images that are not trained on are restored, and what their truths
-//! say of the spread becomes part of the model.
+//! Calibration of the standard deviation of a model's samples: images outside the training set are restored, and the ratio
+//! of errors to standard deviations becomes part of the model.
 //!
-//! Runs do this at their end, with the best model, and in a limited time ([`calibrate_within`]); [`data_of`] tells what a model was trained on,
-//! for those that did not.
+//! Runs do this at their end, with the best model and within a limited time ([`calibrate_within`]); [`data_of`]
+//! reconstructs the training data of a model for a later calibration.
 
 use crate::conditioning::Conditioned;
 use crate::config::{CalibrationConfig, RunConfig, TaskKind};
@@ -21,12 +21,14 @@ use std::time::Instant;
 pub const LEAST_IMAGES: usize = 8;
 const SAID_EVERY: f64 = 5.0;
 
-/// Why there is no spread to calibrate, if there is none.
+/// The reason if there is no uncertainty to calibrate.
 pub fn needless(config: &RunConfig) -> Option<&'static str> {
     match config.task.kind {
         TaskKind::Conditional => None,
-        TaskKind::Prior => Some("the spread of a prior's samples is the measurement's that guides it"),
-        kind if kind.is_of_noise() => Some("its task learns the mean alone"),
+        TaskKind::Prior => {
+            Some("the uncertainty of a prior's samples depends on the measurement that guides it")
+        }
+        kind if kind.is_of_noise() => Some("its task learns only the mean"),
         _ => Some("it gives one image and no samples"),
     }
 }
@@ -48,10 +50,10 @@ pub fn data_of(model: &Model) -> Result<RunConfig> {
 }
 
 /// Finds what a model's spread is to be multiplied by, on validation images of `sizes`, which are taken in turn, and lets the
-/// model say so. `told` hears after every run of the graph how many images are done.
+/// model say so. `told` is called with the number of finished images after every run of the graph.
 ///
 /// # Errors
-/// If an image cannot be had or restored, or `told` says to stop.
+/// If an image cannot be loaded or restored, or `told` stops it.
 pub fn calibrate(
     model: Model,
     data: &Data,
@@ -116,7 +118,7 @@ pub fn calibrate_within(
     let (all, mut images, mut stopped) = (Instant::now(), config.images, false);
     let least = LEAST_IMAGES.min(images);
     loop {
-        watch.note(&format!("calibrating the spread of samples on {images} images"));
+        watch.note(&format!("calibrating the uncertainty of samples on {images} images"));
         let left = most - all.elapsed().as_secs_f64();
         let (begun, mut each, mut said) = (Instant::now(), 0.0, 0.0);
         let mut told = |done: usize| {

@@ -1,8 +1,8 @@
-//! Checkpoints: one folder each, whole or absent.
+//! Checkpoints: one folder each, complete or absent.
 //!
-//! A folder is written under another name, made durable file by file, and renamed; it is removed the other way
-//! round. So whatever bears the name of a checkpoint is one, at whatever moment a run was killed. Which ones to keep
-//! follows from what they say themselves, so there is no list that could be lost.
+//! A folder is written under a temporary name, synchronised file by file, and renamed; it is removed in reverse. A folder
+//! with the name of a checkpoint is therefore complete, whenever a run was killed. Which ones to keep follows from their
+//! own contents, so there is no list that could be lost.
 
 use crate::config::{CheckpointConfig, RunConfig};
 use crate::error::{Result, TrainError, advised, io};
@@ -220,7 +220,7 @@ pub fn newest(run: &Path) -> Result<(Option<Saved>, Vec<String>)> {
             Err(e) => damaged.push(e),
         }
     }
-    Ok((newest, damaged.iter().map(|e| format!("a damaged checkpoint is left out: {e}")).collect()))
+    Ok((newest, damaged.iter().map(|e| format!("a damaged checkpoint is ignored: {e}")).collect()))
 }
 
 /// The checkpoints whose progress can be read, in the order of their iterations, and why the others' cannot.
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_comes_back_and_halves_are_swept_up() {
+    fn checkpoints_round_trip_and_incomplete_ones_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let states: Weights = [("w".to_string(), Tensor::f32([2], vec![1.5, f32::MIN_POSITIVE]))].into();
         let config = RunConfig { name: "x".into(), ..RunConfig::default() };

@@ -1,10 +1,10 @@
-//! What a network is conditioned on beside image and measurement, from the configuration to the values of each sample: the class of
-//! an image, a vector of how it was taken, and a context.
+//! Conditions in addition to image and measurement, from the configuration to the values of each sample: the class of an
+//! image, a vector of acquisition parameters, and a context.
 //!
-//! Classes are the domains of the training data: the column `domain` of a manifest, or the kinds of generated scenes. What is
-//! filled in for a sample is what restoring fills in for an image ([`clearshot_model::conditioning`]). A class is dropped with
-//! its context in a share of samples (`task.drop_class`), so that a model knows what to do without, and classifier-free guidance
-//! can weigh one against the other.
+//! Classes are the domains of the training data: the column `domain` of a manifest, or the kinds of generated scenes.
+//! Samples in training get the same values as images in restoring ([`clearshot_model::conditioning`]). A class is dropped
+//! together with its context in a share of the samples (`task.drop_class`), so that the model works without it, and
+//! classifier-free guidance can weight one against the other.
 
 use crate::config::{ConditionPart, RunConfig};
 use crate::data::{Batch, Data, NUMBERS, Part, camera};
@@ -33,7 +33,7 @@ pub(crate) fn taken_by(p: &Photons) -> TakenBy {
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Conditioned {
-    /// What the model says of it.
+    /// The model's description of it.
     pub about: Conditioning,
     inputs: Vec<ConditionInput>,
     /// Of each class, where there are any.
@@ -51,8 +51,7 @@ impl Conditioned {
             return Ok(None);
         }
         if task.vector.contains(&ConditionPart::Camera) && !data.photons() {
-            let needed =
-                "[domain]: the camera is known where data are in electrons alone (data.signal=photons)";
+            let needed = "[domain]: the camera is known only for data in electrons (data.signal=photons)";
             return setting("task.vector", "[camera]", needed);
         }
         let classes = classes(config, data)?;
@@ -178,13 +177,13 @@ impl From<VectorPart> for ConditionPart {
 /// The key that would let training give a network this input.
 pub(crate) fn key_for(task: &Task, port: &str, ty: Type) -> String {
     let say = match (port, ty.shape.rank()) {
-        ("context", _) => "say task.context=FOLDER, with a NAME.npy for each class",
+        ("context", _) => "set task.context=FOLDER, with a NAME.npy for each class",
         ("class", 1) => "say task.class=true",
         ("class" | "vector", _) => "say task.vector=[domain,camera]",
         _ => "training data do not have it",
     };
-    let given = if task.conditioned.is_some() { ", beside what it is given" } else { "" };
-    format!("the network must be told `{port}`{given}: {say}")
+    let given = if task.conditioned.is_some() { ", in addition to what it has" } else { "" };
+    format!("the network needs the input `{port}`{given}: {say}")
 }
 
 /// The names of classes: those of the model that a run begins from, or the domains of its data.
@@ -193,7 +192,7 @@ fn classes(config: &RunConfig, data: &Data) -> Result<Vec<String>> {
     let found = data.source(Part::Training, &size, None)?.domains();
     let known = init_model(config)?.and_then(|m| m.about.conditioning).map(|c| c.classes).unwrap_or_default();
     if found.iter().any(String::is_empty) {
-        let needed = "images that say their class: a column `domain` in data.manifest, or generated scenes";
+        let needed = "images with classes: a column `domain` in data.manifest, or generated scenes";
         let key = if config.task.class { "task.class" } else { "task.vector" };
         return setting(key, "images without a domain", needed);
     }
@@ -256,7 +255,7 @@ fn fill_keys(
             return setting("task.class", format!("a {kind}"), needed);
         }
         if cross && !about.vector.is_empty() {
-            let needed = "left out: a UNet2DConditionModel takes a class or a vector, and task.vector=[domain] tells it the class too";
+            let needed = "false: a UNet2DConditionModel takes a class or a vector, and task.vector=[domain] contains the class";
             return setting("task.class", "true beside task.vector", needed);
         }
         let (rows, more) = match about.dropped > 0.0 {
@@ -305,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_follow_from_what_is_asked_for_and_contradictions_are_named() {
+    fn keys_follow_from_the_request_and_contradictions_are_named() {
         let about = Conditioning {
             classes: vec!["a".into(), "b".into(), "c".into()],
             vector: vec![VectorPart::Domain, VectorPart::Camera],

@@ -1,9 +1,8 @@
-//! The measurement as a judge of an estimate: the electrons that an estimate expects in each pixel beside those that were counted.
+//! Losses against the measurement: the electrons expected from an estimate compared with the counted ones.
 //!
-//! Both are raised by the variance of the read noise, and none is negative, so that the sum of shot and read noise follows Poisson's law
-//! nearly (the shifted Poisson likelihood that guidance has). One electron more on either side keeps quotients and slopes bounded where it is dark; what is
-//! least where both agree stays least there. Where the condition was dropped or a pixel holds no measurement both are zero, and
-//! agree.
+//! Both are raised by the variance of the read noise and bounded by zero, so that the sum of shot and read noise is nearly
+//! Poisson distributed (the shifted Poisson likelihood of guidance). One more electron on either side bounds quotients and
+//! slopes in the dark without moving the minimum. If the condition was dropped or a pixel is invalid, both are zero.
 
 use clearshot_diffusion::objective::{Consistency, forward_consistency, poisson_nll};
 use clearshot_graph::ops::Unary;

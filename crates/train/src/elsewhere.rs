@@ -1,7 +1,8 @@
-//! Keys that CytoDL, Lightning and Hydra users write, in the words of this program.
+//! Keys of CytoDL, Lightning and Hydra, translated to keys of this program.
 //!
-//! A key is another name of one here, or asks for what the engine always does, or has its counterpart elsewhere. What was understood
-//! is said ([`Understood::notes`]); what cannot be had is refused with what to write instead. Nothing is passed over in silence.
+//! A key is another name for one here, or asks for what the engine always does, or has its counterpart elsewhere.
+//! Translations are reported ([`Understood::notes`]); keys without a counterpart are refused with advice. No key is ignored
+//! silently.
 
 use clearshot_config::ConfigError;
 
@@ -99,7 +100,7 @@ const KEYS: &[(&str, Meaning)] = &[
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Understood {
     pub overrides: Vec<String>,
-    /// What became of the keys of other programs, one sentence each.
+    /// The translation of the keys of other programs, one sentence each.
     pub notes: Vec<String>,
 }
 
@@ -134,7 +135,7 @@ pub fn understand(overrides: &[String]) -> Result<Understood, ConfigError> {
             Always(values, why) | Otherwise(values, why, _) if values.contains(&said.as_str()) => {
                 all.notes.push(format!("{text}: {why}"));
             }
-            Always(_, why) => return refuse(format!("it cannot be had otherwise: {why}; leave it out")),
+            Always(_, why) => return refuse(format!("it cannot be changed: {why}; leave it out")),
             Otherwise(_, _, what) => return refuse((*what).into()),
             Instead(what) => return refuse((*what).into()),
         }
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_is_understood_refused_or_said() {
+    fn every_key_is_translated_refused_or_reported() {
         for (key, meaning) in KEYS {
             match meaning {
                 Key(here) => {
@@ -181,7 +182,7 @@ mod tests {
 
     /// Keys that they stand for are keys here: a run can be read with each.
     #[test]
-    fn what_they_become_can_be_read() {
+    fn results_can_be_read_again() {
         let texts = [
             "experiment=supervised",
             "data.batch_size=16",

@@ -10,9 +10,10 @@ use crate::task::Task;
 use clearshot_diffusion::{Level, LevelInputs};
 use clearshot_graph::Graph;
 use clearshot_graph::ops::{Adam, LossScale, Sgd};
-use clearshot_graph::train::{Guard, Optimizer, Training};
+use clearshot_graph::train::{EncoderRates, Guard, Optimizer, Training};
 use clearshot_nn::Weights;
 use clearshot_nn::models::Network;
+use clearshot_nn::models::vit::Encoder;
 use clearshot_runtime::{Device, Options, Precision, Session, compile};
 use clearshot_tensor::{Data, Fnv1a, Tensor};
 use clearshot_timeline::{Phase, span};
@@ -79,6 +80,11 @@ pub fn training_of(
             .base_fan_in
             .or(network.base_fan_in())
             .filter(|n| *n > 0 && o.kind != OptimizerKind::Sgd),
+        encoder: (o.encoder_rate != 1.0 || o.layer_decay != 1.0).then(|| EncoderRates {
+            share: o.encoder_rate,
+            decay: o.layer_decay,
+            blocks: network.encoder().map_or(0, Encoder::blocks),
+        }),
         bucket,
         name: None,
         ranks,
@@ -141,7 +147,7 @@ impl Engine {
         Ok(Engine { session, inputs, task, seed, runs, domains, ranks, carrier })
     }
 
-    /// What carries gradients to other ranks, where there are any.
+    /// The exchange of gradients with other ranks, if there are any.
     pub fn carrier(&self) -> Option<&Carrier> {
         self.carrier.as_ref()
     }
@@ -174,7 +180,7 @@ impl Engine {
     /// All that an iteration needs to find: parameters, moments, averages, counters, and what compression keeps. Every rank asks together.
     ///
     /// # Errors
-    /// What went wrong on the device, or with another rank.
+    /// Errors of the device, or of another rank.
     pub fn states(&self) -> Result<Weights> {
         let names = states_of(&self.session).into_iter().filter(|n| !n.starts_with(PASSING));
         let read = names.map(|name| Ok((name.clone(), self.session.get(&name)?))).collect::<Result<_>>();
@@ -188,7 +194,7 @@ impl Engine {
     /// The weights that become the model: averages where there are any.
     ///
     /// # Errors
-    /// What went wrong on the device.
+    /// Errors of the device.
     pub fn weights(&self, network: &dyn Network) -> Result<Weights> {
         let states: BTreeSet<String> = states_of(&self.session).into_iter().collect();
         let value = |name: &String| {
@@ -242,7 +248,7 @@ impl Engine {
     /// A number of the last run, if the graph gives it.
     ///
     /// # Errors
-    /// What went wrong on the device.
+    /// Errors of the device.
     pub fn number(&self, name: &str) -> Result<Option<f64>> {
         let graph = &self.session.plan().graph;
         if graph.output(name).is_none() && !graph.states().any(|(n, ..)| n == name) {
@@ -255,7 +261,7 @@ impl Engine {
     /// The parts of the last run's loss, whatever the graph says that they are.
     ///
     /// # Errors
-    /// What went wrong on the device.
+    /// Errors of the device.
     pub fn terms(&self) -> Result<Vec<(String, f64)>> {
         let names = self.session.plan().graph.outputs.iter().map(|o| &o.name);
         let parts = names.filter(|name| name.starts_with(TERM));
@@ -265,15 +271,15 @@ impl Engine {
     /// The sum of losses starts again.
     ///
     /// # Errors
-    /// What went wrong on the device.
+    /// Errors of the device.
     pub fn clear_loss(&mut self) -> Result<()> {
         Ok(self.session.set("record.loss", &Tensor::scalar(0.0))?)
     }
 
-    /// The mean loss of each domain since this was last asked for, where they are told apart; no number for one without samples.
+    /// The mean loss of each domain since this was last asked for, if they are separated; NaN for one without samples.
     ///
     /// # Errors
-    /// What went wrong on the device.
+    /// Errors of the device.
     pub fn take_domain_losses(&mut self) -> Result<Vec<f64>> {
         if self.domains == 0 {
             return Ok(vec![]);

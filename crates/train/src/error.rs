@@ -1,4 +1,4 @@
-//! What can go wrong with a run, in words that say which key, file or iteration.
+//! Errors of a run, which name the key, file or iteration.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ pub enum TrainError {
     /// A key of the configuration whose value cannot be meant.
     #[error("{key}: {got}; {needed}")]
     Setting { key: Cow<'static, str>, got: String, needed: String },
-    /// A key that a run cannot go on with another value of.
+    /// A key whose value cannot change when a run resumes.
     #[error(
         "{key}: {got}; a run resumes with the value that it began with, {began}; for another begin a new run, from its \
          weights by model.init=CHECKPOINT if you like"
@@ -32,7 +32,7 @@ pub enum TrainError {
     Unknown { model: String, why: String },
     #[error(transparent)]
     Ranks(#[from] clearshot_collectives::CollectiveError),
-    /// What ended another rank, and with it this one.
+    /// The error that ended another rank, and with it this one.
     #[error("{rank}: {why}")]
     Elsewhere { rank: String, why: String },
     #[error(transparent)]
@@ -67,11 +67,11 @@ pub enum TrainError {
 
 pub type Result<T> = std::result::Result<T, TrainError>;
 
-/// What to do about the file system's refusals that users meet.
+/// Advice for errors of the file system that users meet.
 fn advice(e: &std::io::Error) -> &'static str {
     match e.kind() {
         std::io::ErrorKind::StorageFull => {
-            " (the disk is full: the checkpoints that were complete are still there; make room and --resume)"
+            " (the disk is full; complete checkpoints are intact; make room and use --resume)"
         }
         std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
             " (choose a folder that can be written to with --out)"

@@ -1,9 +1,9 @@
-//! What a network says of its own error, learned beside the image.
+//! The output of a network that states its own error, trained together with the image.
 //!
-//! It says the error that nine pixels in ten like this one stay below, and learns that from the errors that it makes: by the loss that
-//! is least at such a quantile (Koenker and Bassett 1978), of logarithms, for errors of dark and of bright places are of different
-//! size. Errors are counted in standard deviations of the noise that a camera has where the image is as bright as the estimate. No
-//! gradient reaches the image, which is the same as without.
+//! It predicts the error that nine in ten pixels like this one do not exceed, and learns it from the errors that the
+//! network makes, with the quantile loss (Koenker and Bassett 1978) of logarithms, because errors of dark and of bright
+//! regions differ in size. Errors are measured in standard deviations of the camera noise at the brightness of the
+//! estimate. No gradient reaches the image, which is the same as without.
 
 use clearshot_graph::ops::{Binary, Unary};
 use clearshot_graph::{Builder, Value};
@@ -13,7 +13,7 @@ use clearshot_nn::models::{ERROR, ERROR_SHARE, LEAST_ERROR};
 /// What Anscombe's root adds to the variance of the read noise.
 const ANSCOMBE: f64 = 0.375;
 
-/// What was said of the errors of a batch.
+/// The stated errors of a batch.
 #[derive(Clone, Copy)]
 pub(crate) struct ErrorSaid {
     /// Of each sample, `[N]`.

@@ -1,9 +1,11 @@
-//! Adversarial training: a network that makes images against a discriminator that tells them from real ones, by pix2pixHD's losses as CytoDL has them.
+//! Adversarial training: a generator against a discriminator, with pix2pixHD's losses as in CytoDL.
 //!
-//! The generator is to make patches that pass for real (cross-entropy), whose activations in the discriminator are those of the real image (L1, every layer), and that are the
-//! real image (the task's own distance). The discriminator is to tell real from made ones, half for each, and is shown what the generator was given beside them. Both losses are
-//! made from the weights that an iteration begins with, so both optimisers end the one graph of an iteration ([`crate::iteration`]): the generator's gradient stops at
-//! the discriminator's weights, which it does not ask for, and the discriminator's at the image, which it takes for a constant.
+//! The generator minimises the adversarial loss (cross-entropy), the difference of the discriminator's activations from
+//! those of the real image (L1, every layer), and the distance from the real image (the distance of the task). The
+//! discriminator minimises the mean of its cross-entropies on real and generated images, each together with the input of
+//! the generator. Both losses use the weights from the start of the iteration, so both optimisers are at the end of one
+//! graph ([`crate::iteration`]): the gradient of the generator stops at the weights of the discriminator, and that of the
+//! discriminator at the image, which it treats as a constant.
 
 use crate::config::GanConfig;
 use crate::error::{Result, setting};
@@ -13,10 +15,10 @@ use clearshot_nn::Param;
 use clearshot_nn::layers::Scope;
 use clearshot_nn::models::discriminator::Discriminator;
 
-/// What the discriminator's optimiser is called; its states and outputs have it in their names.
+/// The name of the discriminator's optimiser, which is part of the names of its states and outputs.
 pub const NAME: &str = "discriminator";
 
-/// What stands before the names of its parameters.
+/// The prefix of the names of its parameters.
 pub const PREFIX: &str = "discriminator.";
 
 /// The parts of the two losses that are recorded as `term.NAME`.

@@ -1,7 +1,7 @@
-//! What a run of an iteration's graph, or of a validation's, is given: every input of the compiled graph has its value here.
+//! The inputs of an iteration or validation: every input of the compiled graph gets its value here.
 //!
-//! Which inputs there are depends on network, task and data, and what nothing reads is gone after compiling. So the names are looked up once, and one that
-//! nobody has a value for is an error before anything runs.
+//! Which inputs exist depends on network, task and data, and unused ones are removed in compiling. Names are therefore
+//! looked up once, and an input without a value is an error before anything runs.
 
 use crate::conditioning::PREFIX;
 use crate::data::{Batch, NUMBERS, image_shape};
@@ -48,7 +48,7 @@ enum Input {
     Gate,
     /// Of a further term of the loss.
     Weight(Term),
-    /// What the network is conditioned on beside the measurement, by the network's name for it.
+    /// The conditions of the network other than the measurement, by their names in the network.
     Condition(&'static str),
     /// Rows of patches that are seen and that are hidden, and where each stands when those lie behind each other.
     Visible,
@@ -120,7 +120,7 @@ pub(crate) struct Given<'a> {
 
 impl Inputs {
     /// # Errors
-    /// If the graph has an input that is none of training's.
+    /// If the graph has an unknown input.
     pub fn of(
         session: &Session,
         levels: Option<LevelInputs>,

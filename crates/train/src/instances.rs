@@ -1,7 +1,9 @@
-//! Objects one by one: the loss of a network that says of each pixel what `clearshot_model::instances` lists, and how well objects agree.
+//! Instance segmentation: the loss of a network that predicts the maps of `clearshot_model::instances`, and the agreement
+//! of objects.
 //!
-//! The loss is CytoDL's `InstanceSegLoss` with its weights: squares of vectors and of depths in cores, and the cross-entropy of boundaries, each pixel counting as the
-//! target says, and Tversky's loss of the foreground as MONAI has it (half of each kind of error, 1e-5 added to numerator and denominator).
+//! The loss is CytoDL's `InstanceSegLoss` with its weights: squared errors of vectors and of depths in cores, and the
+//! cross-entropy of boundaries, with the pixel weights of the target, and Tversky's loss of the foreground as in MONAI
+//! (half of each kind of error, 1e-5 added to numerator and denominator).
 
 use crate::error::Result;
 use clearshot_graph::ops::Unary;

@@ -1,7 +1,7 @@
 //! One training iteration as one graph, and the estimate that validation scores, from the same nodes.
 //!
-//! Noise is drawn and the condition's channels are made inside the graph, so that a sample travels to the device as
-//! the two images and the dozen numbers that it is.
+//! Noise and the channels of the condition are made inside the graph, so that a sample is transferred to the device as two
+//! images and a dozen numbers.
 
 use crate::conditioning::{PREFIX, key_for};
 use crate::config::TaskKind;
@@ -33,9 +33,9 @@ pub struct Shapes<'a> {
     pub size: &'a [usize],
     /// Of what is measured and what is clean.
     pub channels: [usize; 2],
-    /// What is measured are electrons.
+    /// The measurement is in electrons.
     pub photons: bool,
-    /// Domains whose losses are told apart; 0 where they are not.
+    /// Number of domains with separate losses; 0 if losses are not separated.
     pub domains: usize,
     /// Whether some pixels are left out of the loss.
     pub masked: bool,
@@ -73,13 +73,13 @@ pub(crate) struct Forward {
     /// Of each sample, `[N]`.
     pub losses: Value,
     pub estimate: Value,
-    /// What the estimate should be, where that is made by the graph.
+    /// The target of the estimate, if the graph makes it.
     pub wanted: Option<Value>,
     /// Electrons and the numbers that scale them, where those were measured.
     pub measured: Option<(Value, Vec<Value>)>,
     /// Where the variance is learned.
     pub bound: Option<Value>,
-    /// What the network says of the error.
+    /// The error stated by the network.
     pub error: Option<ErrorSaid>,
     /// Of adversarial training.
     pub rival: Option<gan::Losses>,
@@ -149,7 +149,7 @@ fn learns_error(network: &dyn Network, task: &Task) -> bool {
     network.says_error() && matches!(task.kind, TaskKind::Conditional | TaskKind::Supervised)
 }
 
-/// The network in training, where it is told a time.
+/// The network in training, if it has a time input.
 struct Learned<'a> {
     network: &'a dyn Network,
     task: &'a Task,
@@ -182,7 +182,7 @@ fn outputs_on(
     }
 }
 
-/// What the network is given, or the builder's refusal.
+/// The input of the network, or the builder's error.
 fn given_to(
     b: &mut Builder,
     network: &dyn Network,
@@ -264,7 +264,13 @@ fn forward(
             let own = match task.kind {
                 TaskKind::Segmentation => segmentation::losses(b, output, clean, valid.zip(weights)),
                 TaskKind::Instances => instances::losses(b, output, clean, valid.zip(weights)),
-                _ => distance_of_each(b, task.distance, output, clean, weights, valid),
+                _ => {
+                    let [output, clean] = match network.scale_of_errors(b, clean) {
+                        Some(scale) => [b.div(output, scale), b.div(clean, scale)],
+                        None => [output, clean],
+                    };
+                    distance_of_each(b, task.distance, output, clean, weights, valid)
+                }
             };
             // Patches that are seen are without error: the mean is that of hidden ones.
             let hidden = network.masks(shapes.size).map(|m| m.patches() as f64 / m.hidden as f64);
@@ -384,6 +390,10 @@ pub fn training(
         terms.push((format!("{TERM}main"), main));
     }
     let all = network.parameters()?;
+    if training.encoder.is_some() && network.encoder().is_none() {
+        let needed = "1 for both: optimizer.encoder_rate and optimizer.layer_decay are for networks with an encoder, as model=vit_segmentation";
+        return setting("optimizer", "the rate of an encoder", needed);
+    }
     if let Some(begins) = only.iter().find(|begins| !all.iter().any(|p| p.name.starts_with(*begins))) {
         let some: Vec<&str> = all.iter().step_by(all.len().div_ceil(6)).map(|p| p.name.as_str()).collect();
         return setting(
@@ -403,8 +413,14 @@ pub fn training(
         .collect();
     finish_iteration(&mut b, loss, &params, training)?;
     if let Some(rival) = &rival {
-        // Its own widths suit its rate, and nobody keeps it.
-        let own = Training { name: Some(gan::NAME), ema_decay: None, base_fan_in: None, ..*training };
+        // Its own widths suit its rate, and it is not saved.
+        let own = Training {
+            name: Some(gan::NAME),
+            ema_decay: None,
+            base_fan_in: None,
+            encoder: None,
+            ..*training
+        };
         finish_iteration(&mut b, rival.discriminator, &rival.params, &own)?;
         terms.extend(gan::PARTS.iter().zip(rival.parts).map(|(name, part)| (format!("{TERM}{name}"), part)));
     }

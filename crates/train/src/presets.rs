@@ -1,7 +1,7 @@
-//! The groups of configuration that are built in.
+//! The built-in configuration groups.
 //!
-//! `train.yaml` is what a run starts from; `experiment=NAME` and the other groups choose among these files, and a folder of the
-//! user's can stand in front of them.
+//! `train.yaml` is the starting point of a run; `experiment=NAME` and the other groups choose among these files, and a
+//! folder of the user takes precedence over them.
 
 use crate::config::RunConfig;
 use crate::elsewhere::understand;
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn every_experiment_is_a_run_that_can_be_meant() {
+    fn every_experiment_resolves_to_a_valid_run() {
         for (name, _) in FILES.iter().filter(|(name, _)| name.starts_with("experiment/")) {
             let choice = format!("experiment={}", &name["experiment/".len()..name.len() - ".yaml".len()]);
             let mut overrides = vec![choice.as_str()];

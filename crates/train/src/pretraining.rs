@@ -1,8 +1,9 @@
-//! Training without labels: joint embeddings as nodes of an iteration, and how well hidden patches and their embeddings are predicted.
+//! Training without labels: joint embeddings as nodes of an iteration, and scores of predicted patches and embeddings.
 //!
-//! A masked autoencoder is trained like other networks, since its result is an image ([`clearshot_nn::models::vit::mae`]). A joint embedding compares what its
-//! predictor says of hidden patches with what its teacher makes of them, by the mean absolute difference. The teacher is the average of the weights
-//! that training keeps anyway, the states `ema.NAME`: it follows from them by the rule of averages and by nothing else, and no gradient goes there.
+//! A masked autoencoder is trained like other networks, because its result is an image
+//! ([`clearshot_nn::models::vit::mae`]). A joint embedding compares the predictions for hidden patches with the teacher's
+//! embeddings of them, by the mean absolute difference. The teacher is the average of the weights that training keeps
+//! anyway, the states `ema.NAME`; it is updated only by averaging, and gets no gradient.
 
 use crate::config::TaskKind;
 use crate::data::image_shape;
@@ -14,7 +15,7 @@ use clearshot_nn::layers::Scope;
 use clearshot_nn::models::Network;
 use clearshot_nn::models::vit::jepa::Jepa;
 
-/// What stands in front of the names of averages.
+/// The prefix of the names of averages.
 const AVERAGE: &str = "ema.";
 
 /// The two domains of a world model: an image itself, and its partner.
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn embeddings_that_are_all_alike_explain_nothing() {
+    fn constant_embeddings_explain_no_variance() {
         let wanted = [1.0, -1.0, -1.0, 1.0, 3.0, 0.0];
         assert_eq!(of_embeddings(&wanted, &wanted, 2).score, 1.0);
         let mean = [1.0, 0.0].repeat(3);

@@ -1,4 +1,4 @@
-//! Numbers that follow from how far a run is: the learning rate, the average's decay, stages of growth.
+//! Values that depend on the progress of a run: the learning rate, the decay of the average, stages of growth.
 
 use crate::config::{Count, GrowthConfig, RateShape, ScheduleConfig, TrainerConfig};
 

@@ -1,7 +1,8 @@
-//! Segmentation: the loss of logits against classes, the probabilities that they stand for, and how well masks agree.
+//! Segmentation: the loss of logits, the probabilities, and the agreement of masks.
 //!
-//! The loss is MONAI's `DiceCELoss`, Dice plus cross-entropy: of a foreground alone by sigmoids (`sigmoid=True`), of several classes by a softmax
-//! (`softmax=True`, background included). Dice is taken for each sample and class, with 1e-5 added to numerator and denominator.
+//! The loss is MONAI's `DiceCELoss`, Dice plus cross-entropy: with sigmoids for a single foreground (`sigmoid=True`), with
+//! a softmax for several classes (`softmax=True`, background included). Dice is computed for each sample and class, with
+//! 1e-5 added to numerator and denominator.
 
 use clearshot_graph::ops::{Binary, Unary};
 use clearshot_graph::{Builder, Value};
@@ -100,7 +101,7 @@ pub fn agreement(estimate: &[f32], target: &[f32], classes: usize, valid: Option
     })
 }
 
-/// The class of a pixel: 1 for a foreground that is likelier than not, or the likeliest of several.
+/// The class of a pixel: 1 for a foreground with a probability above one half, or the most probable of several.
 fn class_of(p: &[f32]) -> usize {
     match p {
         [foreground] => usize::from(*foreground > 0.5),
@@ -108,7 +109,7 @@ fn class_of(p: &[f32]) -> usize {
     }
 }
 
-/// The target of a pixel's label, one number for each class: 1 for everything but 0 where there is one class. None if there is no such class.
+/// The target of a pixel's label, one number for each class: with a single class, 1 for everything but 0. `None` if there is no such class.
 pub fn one_hot(label: f32, classes: usize, out: &mut Vec<f32>) -> Option<()> {
     if classes == 1 {
         out.push(if label > 0.0 { 1.0 } else { 0.0 });

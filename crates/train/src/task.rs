@@ -1,4 +1,4 @@
-//! What is learned, with every choice made: what a network is given, what it predicts, and how its error counts.
+//! The resolved task: inputs of the network, its prediction, and the weight of its errors.
 
 use crate::conditioning::Conditioned;
 use crate::config::{DistanceKind, PredictionKind, TaskConfig, TaskKind, TermConfig, WeightKind};
@@ -44,9 +44,9 @@ pub struct Task {
     pub learned_variance: bool,
     pub drop: f64,
     pub balance: f64,
-    /// What counts beside the main distance, and how much.
+    /// Further terms of the loss, with their weights.
     pub terms: Vec<(Term, Ramp)>,
-    /// What the network is conditioned on beside the measurement, known once there are data.
+    /// The conditions of the network other than the measurement, known once there are data.
     pub conditioned: Option<Arc<Conditioned>>,
     /// The share of samples without their class.
     pub drop_class: f64,
@@ -66,7 +66,7 @@ pub enum Term {
     Bound,
 }
 
-/// What terms compare.
+/// The inputs of the terms.
 pub struct Compared {
     pub estimate: Value,
     pub clean: Value,
@@ -358,7 +358,7 @@ impl Diffusion {
         self.most.1
     }
 
-    /// The level with this noise per signal, as the network is told it.
+    /// The level with this noise per signal, in the form that the network gets.
     pub fn level_at(&self, ratio: f64) -> Level {
         match &self.law {
             LevelLaw::LogNormal { .. } => exploding(ratio),
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn images_count_by_what_they_tell() {
+    fn images_are_weighted_by_their_information() {
         let task = Task::new(&TaskConfig { balance: 1.0, ..TaskConfig::default() }).unwrap();
         let numbers = |peak| crate::data::camera::numbers(&Photons::new(2.0, 1.5, peak).unwrap());
         let last = task.diffusion.as_ref().unwrap().last_level();

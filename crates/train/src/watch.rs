@@ -1,4 +1,4 @@
-//! Who hears of a run while it goes on, and can end it.
+//! Observers of a run, which can also stop it.
 
 use crate::config::ScoreKind;
 use serde_json::Value;
@@ -23,7 +23,7 @@ pub trait Watch {
         let _ = text;
     }
 
-    /// Something that whoever trains should know of the data and the checkpoints.
+    /// A warning about the data or the checkpoints.
     fn warning(&mut self, text: &str) {
         let _ = text;
     }
@@ -43,7 +43,7 @@ pub struct Status {
     pub name: String,
     /// Iterations that are done.
     pub iteration: u64,
-    /// Iterations in all, as far as they are known.
+    /// Iterations in total, if known.
     pub total: Option<u64>,
     /// The mean loss since the last record.
     pub loss: f64,
@@ -61,7 +61,7 @@ pub struct Status {
     pub score: Option<f64>,
     /// Score of the best validation.
     pub best: Option<f64>,
-    /// What scores are.
+    /// The kind of score.
     pub score_kind: ScoreKind,
     /// Iterations that changed nothing.
     pub skipped: u64,

@@ -1,4 +1,4 @@
-//! Runs that fit a model to noisy files: what they say they gain is what they gain, and stopping changes no bit of it.
+//! Runs that fine-tune a model on noisy files: the reported gain is the true one, and interrupting them changes no bit.
 
 mod tiny;
 
@@ -106,7 +106,7 @@ fn the_gain_is_that_against_the_truth() {
     trained(&adapting(dir.path(), &beginner(dir.path()), 25), &dir.path().join("begun"), &[]);
     let init = dir.path().join("begun").join(BEST);
     let mut config = adapting(dir.path(), &init, 60);
-    // Whole images, as they are restored: crops have more edges, where networks learn most.
+    // Whole images, as in restoring: crops have more edges, where networks learn most.
     (config.validation.crop, config.validation.images) = (SIDE, 8);
     let summary = trained(&config, &dir.path().join("run"), &[]);
     let gain = summary.gain.expect("a gain");
@@ -209,7 +209,7 @@ fn chosen_weights_alone_are_trained() {
 /// What a network says of its error is learned on top of a model that says nothing: its image keeps every bit, it says of itself what it
 /// said, and about nine errors in ten stay below.
 #[test]
-fn what_is_said_of_the_error_is_learned_alone() {
+fn the_error_output_is_trained_separately() {
     let dir = tempfile::tempdir().expect("a folder");
     let init = beginner(dir.path());
     let mut config = config(json!({

@@ -1,4 +1,4 @@
-//! The end of a run: its best model knows what the spread of its samples is worth.
+//! The end of a run: the best model has calibrated uncertainty.
 
 mod tiny;
 
@@ -26,7 +26,7 @@ fn conditional_models_are_calibrated_when_training_ends_and_only_then() {
     assert_eq!(ending, Ending::Finished);
     assert!(matches!(whole.about.spread, Some(SpreadFactor::Table(_))), "{:?}", whole.about.spread);
     assert!(records.lines().last().is_some_and(|l| l.contains("\"calibration\"")), "{records}");
-    // Stopped on the way it is not; gone on with, it is the same to the bit.
+    // It is not if the run was stopped; after resuming, it is bit-identical.
     let (ending, part, _) = train(few.clone(), &folder("part"), Some(5), false);
     assert_eq!((ending, part.about.spread), (Ending::Interrupted, None));
     let (_, rest, _) = train(few, &folder("part"), None, true);

@@ -1,4 +1,4 @@
-//! Configurations as users write them: which of several lengths of training counts, and how wrong values are said.
+//! Configurations as users write them: which of several lengths of training counts, and messages for wrong values.
 
 use clearshot_config::ConfigError;
 use clearshot_train::{RunConfig, presets};
@@ -21,7 +21,7 @@ fn a_length_takes_the_place_of_the_experiments() {
     let both = ["experiment=supervised", "trainer.iterations=200", "trainer.seconds=9"];
     let said = read_with(&both).unwrap_err().to_string();
     assert!(said.contains("trainer.iterations (command line) and trainer.seconds (command line)"), "{said}");
-    // Of a run that goes on, too.
+    // Also for a resumed run.
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("config.yaml");
     std::fs::write(&file, presets::yaml(&read_with(&["experiment=supervised"]).unwrap())).unwrap();
@@ -31,7 +31,7 @@ fn a_length_takes_the_place_of_the_experiments() {
 
 /// As they were written, not as a program has them.
 #[test]
-fn wrong_values_are_said_as_they_were_written() {
+fn wrong_values_are_quoted_as_written() {
     for (value, said) in [
         (json!({}), "trainer.iterations: nothing; how long to train is not said"),
         (

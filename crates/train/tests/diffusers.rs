@@ -1,5 +1,6 @@
-//! A trained checkpoint is a folder of diffusers, and a folder of diffusers is a model here: the same numbers come out of
-//! both programs. Needs a Python with diffusers (`CLEARSHOT_DIFFUSERS`, or else `python3`), which `.ci/run` makes; without it the tests are skipped and say so.
+//! A trained checkpoint is a folder of diffusers, and a folder of diffusers is a model here: both programs give the same
+//! numbers. Needs a Python with diffusers (`CLEARSHOT_DIFFUSERS`, or otherwise `python3`), which `.ci/run` makes; without
+//! it the tests are skipped with a message.
 
 mod tiny;
 

@@ -1,4 +1,4 @@
-//! The default model knows its own kind of images from others: areas under the ROC curve of the distance that it keeps.
+//! The default model distinguishes its own kind of images from others: areas under the ROC curve of its distance.
 
 use clearshot_model::familiar::statistics;
 use clearshot_model::{Familiar, Model};
@@ -59,7 +59,7 @@ fn area(strange: &[f64], known: &[f64]) -> f64 {
 }
 
 #[test]
-fn strange_images_are_told_from_those_of_the_training() {
+fn unfamiliar_images_are_distinguished_from_training_images() {
     let about = Model::builtin().expect("a model").about;
     let familiar = about.familiar.expect("the default model knows its training images");
     let mut config = presets::read(None, &["experiment=default".into()]).expect("its configuration");

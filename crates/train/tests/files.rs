@@ -1,4 +1,4 @@
-//! Training from files: pairs, and clean images before a simulated camera.
+//! Training from files: pairs, and clean images with a simulated camera.
 
 mod tiny;
 
@@ -145,7 +145,7 @@ fn wave(scene: usize, y: usize, x: usize) -> f64 {
 }
 
 #[test]
-fn pairs_and_clean_files_train_and_tell_how_their_numbers_were_scaled() {
+fn pairs_and_clean_files_train_and_record_their_scale() {
     let dir = tempfile::tempdir().expect("a folder");
     let folder = |name: &str| dir.path().join(name);
     for scene in 0..6 {
@@ -188,7 +188,7 @@ fn pairs_and_clean_files_train_and_tell_how_their_numbers_were_scaled() {
         }
         other => panic!("{other:?}"),
     }
-    // Without files for validation, those for training are scored, and that is said.
+    // Without files for validation, those for training are scored, with a warning.
     let mut unsplit = pairs;
     unsplit.data.validation = 0.0;
     let source = Data::new(&unsplit).expect("data").source(Part::Validation, &[16, 16], None).expect("files");
@@ -211,7 +211,7 @@ fn pairs_and_clean_files_train_and_tell_how_their_numbers_were_scaled() {
     assert!(refused.err().expect("a refusal").to_string().contains("empty"));
 }
 
-/// Domains of very unequal numbers of files, from a manifest: every batch has each of them, a run that was stopped goes on
+/// Domains of very unequal numbers of files, from a manifest: every batch has each of them, a stopped run resumes
 /// alike, wherever the files lie by then, and other files are refused.
 #[test]
 fn domains_of_a_manifest_are_balanced_and_its_files_kept_to() {
@@ -333,9 +333,9 @@ fn dark_crops_are_drawn_again() {
 }
 
 /// Pixels without a measurement are left out by the loss, the network's input and the scores: what they hold changes no bit of
-/// a run. In pairs and in clean images, marked in a mask, full, or no numbers, unless numbers are wanted.
+/// a run. For pairs and clean images, and for pixels that are masked, saturated, NaN or infinite, unless data.invalid=false.
 #[test]
-fn pixels_without_a_measurement_have_no_say() {
+fn invalid_pixels_do_not_affect_the_result() {
     let dir = tempfile::tempdir().expect("a folder");
     let folder = |name: &str| dir.path().join(name);
     let is_bad = |y: usize, x: usize| (y + 2 * x).is_multiple_of(17);

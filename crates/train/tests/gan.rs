@@ -1,5 +1,5 @@
-//! Adversarial training against PyTorch: the discriminator's activations, all parts of both losses, and two whole iterations with both optimisers in one graph, each
-//! clipped by its own norm.
+//! Adversarial training compared with PyTorch: the activations of the discriminator, all parts of both losses, and two
+//! whole iterations with both optimisers in one graph, each with its own gradient clipping.
 
 use clearshot_graph::ops::Adam;
 use clearshot_graph::train::{Optimizer, Training};

@@ -1,4 +1,4 @@
-//! The loss where training goes on with larger images: it does not jump, neither for one network on larger crops nor for one that grows.
+//! The loss at the change to larger images does not jump, neither for one network on larger crops nor for a growing one.
 
 use clearshot_model::Model;
 use clearshot_train::records::console::Show;
@@ -48,7 +48,7 @@ fn larger_crops_do_not_raise_the_loss() {
 
 /// A stage begins with what the one below knows, enlarged, which lacks detail; that is learned at once.
 #[test]
-fn a_network_that_grows_goes_on_from_what_it_knew() {
+fn a_growing_network_keeps_its_weights() {
     let network = json!({"_class_name": "Growing", "in_channels": 0, "out_channels": 1, "channels": 8, "channel_mult": [1, 2],
         "groups": 4, "attention_head_dim": null});
     let [before, after, last] = around_the_switch(network, 30);

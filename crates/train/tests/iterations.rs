@@ -1,4 +1,4 @@
-//! What an iteration does to the weights.
+//! The effect of an iteration on the weights.
 
 mod tiny;
 
@@ -95,7 +95,7 @@ fn wide_networks_without_norms_train_at_usual_rates() {
 }
 
 #[test]
-fn rates_that_blow_up_are_told_with_their_iteration() {
+fn divergence_is_reported_with_its_iteration() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = config(json!({
         "optimizer": {"kind": "sgd", "rate": 1e30, "clip": 0.0},
@@ -165,7 +165,7 @@ fn a_batch_that_is_not_finite_costs_its_own_iteration() {
 }
 
 #[test]
-fn losses_are_told_apart_by_domain() {
+fn losses_are_separated_by_domain() {
     // The second image is so far from what it should be that the network's part in it does not count.
     let far = 100.0;
     let batch = |domains: [usize; 2]| Batch {
@@ -198,7 +198,7 @@ fn losses_are_told_apart_by_domain() {
 
 /// Whatever stands where nothing was measured changes no bit of anything, and the loss is the mean of the rest.
 #[test]
-fn masked_pixels_have_no_say() {
+fn masked_pixels_have_no_effect() {
     let half: Vec<f32> = (0..512).map(|i| f32::from(i % 256 < 128)).collect();
     let after = |there: f32, elsewhere: f32| {
         let clean: Vec<f32> = half.iter().map(|v| if *v > 0.0 { there } else { elsewhere }).collect();
@@ -330,7 +330,7 @@ fn the_batch_that_fits_is_the_largest() {
 }
 
 #[test]
-fn a_model_is_gone_on_with() {
+fn training_continues_from_a_model() {
     let folder = tempfile::tempdir().expect("a folder");
     let first = folder.path().join("first");
     let mut run = Run::open(config(json!({})), &first, false, Show::Quiet).expect("a run");

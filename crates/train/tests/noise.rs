@@ -1,4 +1,4 @@
-//! Learning without clean images: what the losses expect, what networks learn, and files of every kind.
+//! Training without clean images: expected losses, what networks learn, and files of every kind.
 
 mod tiny;
 
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use tiny::config;
 
-/// A network that looks about and is told no time.
+/// A network with a receptive field and no time input.
 fn local(channels: Value, dims: usize) -> Value {
     json!({
         "_class_name": "Local", "spatial_dims": dims, "in_channels": 0, "out_channels": 0, "channels": channels,
@@ -138,7 +138,7 @@ fn noisy_targets_are_not_shown_to_the_network() {
 
 /// Networks that see no clean image in training come near the one that does, on images that none of them saw.
 #[test]
-fn networks_learn_from_noise_what_they_learn_from_the_truth() {
+fn networks_trained_on_noise_approach_those_trained_on_the_truth() {
     learns_from_noise("nuclei", &["supervised", "noise2noise", "splitting", "noise2void"]);
     learns_from_noise("filaments", &["supervised", "noise2noise", "splitting"]);
 }
@@ -300,7 +300,7 @@ fn noisy_files_become_electrons_of_their_own_camera() {
 
 /// Pairs whose targets are stretched file by file are fitted; those that share a scale are left alone.
 #[test]
-fn targets_on_scales_of_their_own_are_fitted_to_their_inputs() {
+fn targets_on_another_scale_are_fitted_to_their_inputs() {
     let dir = tempfile::tempdir().expect("a folder");
     let folder = |name: &str| dir.path().join(name);
     let clean = |scene: u32, i: usize| {

@@ -1,5 +1,5 @@
-//! Training without labels, against PyTorch and timm (`refs/make_vit.py`): masked autoencoders and joint embeddings on weights that both know, outputs, losses and the
-//! gradients of every parameter; and what a teacher follows.
+//! Training without labels compared with PyTorch and timm (`refs/make_vit.py`): masked autoencoders and joint embeddings
+//! with the same weights, outputs, losses and the gradients of every parameter; and the update of the teacher.
 
 use clearshot_diffusion::objective::{Distance, distance};
 use clearshot_graph::grad::grad;
@@ -98,47 +98,62 @@ fn check_gradients(session: &Session, params: &[Param], tensors: &BTreeMap<Strin
     }
 }
 
+/// A masked autoencoder with weights by the rule, its loss and gradients, run on a case: outputs `y`, `loss` and `g.NAME`.
+fn run_mae(network: &dyn Network, params: &[Param], tensors: &BTreeMap<String, Tensor>) -> Session {
+    let x = tensors["in.x"].channels_last();
+    let size = x.shape()[1..x.shape().rank() - 1].to_vec();
+    let masks: Masks = network.masks(&size).expect("a network that hides patches");
+    let (each, hidden) = (masks.patches(), masks.hidden);
+    assert_eq!([2, masks.visible], tensors["visible"].shape()[..]);
+    let mut b = Builder::new();
+    let mut given = Given::image(b.input("x", Type::f32(x.shape())));
+    for port in network.ports(x.shape()) {
+        given = given.with(port.name, b.input(port.name, port.ty));
+    }
+    let y = network.build_on(&mut b, &given);
+    b.output("y", y);
+    let [made, wanted] = match network.scale_of_errors(&mut b, given.x()) {
+        Some(scale) => [y, given.x()].map(|v| b.div(v, scale)),
+        None => [y, given.x()],
+    };
+    let whole = distance(&mut b, Distance::L2, made, wanted, None);
+    let loss = b.mul_scalar(whole, each as f64 / hidden as f64);
+    b.output("loss", loss);
+    let states: Vec<_> =
+        params.iter().map(|p| b.state(&p.name, Type::f32(p.shape), StateInit::Given)).collect();
+    let gradients = grad(&mut b, loss, None, &states).expect("gradients");
+    params.iter().zip(gradients).for_each(|(p, g)| b.output(&format!("g.{}", p.name), g));
+    let mut session = session(b);
+    ruled(params, 0).iter().for_each(|(name, value)| session.set(name, value).expect("a weight"));
+    let [visible, asked] = ["visible", "hidden"].map(|name| rows(&tensors[name], each));
+    let mut order = vec![0; 2 * each];
+    for sample in 0..2 {
+        let of = |t: &Tensor| t.to_f64()[sample * t.shape()[1]..][..t.shape()[1]].to_vec();
+        let both = of(&visible).into_iter().chain(of(&asked)).enumerate();
+        both.for_each(|(place, row)| order[row as usize] = (sample * each + place) as i32);
+    }
+    session.set("x", &x).expect("an input");
+    session.set("visible", &visible).expect("an input");
+    session.set("hidden", &asked).expect("an input");
+    session.set("order", &Tensor::i32([2, each], order)).expect("an input");
+    session.run().expect("a run");
+    session
+}
+
+fn mae(config: &Json) -> (Box<dyn Network>, Vec<Param>) {
+    let mut config = config.clone();
+    config["_class_name"] = "MAE".into();
+    let network = read(&config.to_string()).expect("a network");
+    let params = network.parameters().expect("parameters");
+    (network, params)
+}
+
 #[test]
-fn masked_autoencoders_give_what_pytorch_gives() {
+fn masked_autoencoders_equal_pytorch() {
     for name in ["mae2d", "mae3d_cross"] {
-        let (tensors, mut config) = case(name);
-        config["_class_name"] = "MAE".into();
-        let network = read(&config.to_string()).expect("a network");
-        let params = network.parameters().expect("parameters");
-        let weights = ruled(&params, 0);
-        let x = tensors["in.x"].channels_last();
-        let size = x.shape()[1..x.shape().rank() - 1].to_vec();
-        let masks: Masks = network.masks(&size).expect("a network that hides patches");
-        let (each, hidden) = (masks.patches(), masks.hidden);
-        assert_eq!([2, masks.visible], tensors["visible"].shape()[..], "{name}");
-        let mut b = Builder::new();
-        let mut given = Given::image(b.input("x", Type::f32(x.shape())));
-        for port in network.ports(x.shape()) {
-            given = given.with(port.name, b.input(port.name, port.ty));
-        }
-        let y = network.build_on(&mut b, &given);
-        b.output("y", y);
-        let whole = distance(&mut b, Distance::L2, y, given.x(), None);
-        let loss = b.mul_scalar(whole, each as f64 / hidden as f64);
-        b.output("loss", loss);
-        let states: Vec<_> =
-            params.iter().map(|p| b.state(&p.name, Type::f32(p.shape), StateInit::Given)).collect();
-        let gradients = grad(&mut b, loss, None, &states).expect("gradients");
-        params.iter().zip(gradients).for_each(|(p, g)| b.output(&format!("g.{}", p.name), g));
-        let mut session = session(b);
-        weights.iter().for_each(|(name, value)| session.set(name, value).expect("a weight"));
-        let [visible, asked] = ["visible", "hidden"].map(|name| rows(&tensors[name], each));
-        let mut order = vec![0; 2 * each];
-        for sample in 0..2 {
-            let of = |t: &Tensor| t.to_f64()[sample * t.shape()[1]..][..t.shape()[1]].to_vec();
-            let both = of(&visible).into_iter().chain(of(&asked)).enumerate();
-            both.for_each(|(place, row)| order[row as usize] = (sample * each + place) as i32);
-        }
-        session.set("x", &x).expect("an input");
-        session.set("visible", &visible).expect("an input");
-        session.set("hidden", &asked).expect("an input");
-        session.set("order", &Tensor::i32([2, each], order)).expect("an input");
-        session.run().expect("a run");
+        let (tensors, config) = case(name);
+        let (network, params) = mae(&config);
+        let session = run_mae(&*network, &params, &tensors);
         let y = off(&session.get("y").expect("an output"), &tensors["out.y"].channels_last());
         assert!(y < 1e-5, "{name}: output off by {y:e}");
         let loss = off(&session.get("loss").expect("a loss"), &tensors["loss"]);
@@ -147,8 +162,121 @@ fn masked_autoencoders_give_what_pytorch_gives() {
     }
 }
 
+/// `norm_pix_loss` of He et al.'s models_mae.py, by hand: `target = (target - mean) / (var + 1e-6)^0.5` with PyTorch's variance, of a sample; the loss is the mean over
+/// hidden patches of `(pred - target)^2`, where the predictions are PyTorch's.
 #[test]
-fn joint_embeddings_give_what_pytorch_gives_and_their_teacher_has_no_gradient() {
+fn normalised_patches_are_compared_as_masked_autoencoders_do() {
+    let (tensors, mut config) = case("mae2d");
+    let plain = mae(&config);
+    config["normalise_patches"] = true.into();
+    let (network, params) = mae(&config);
+    let session = run_mae(&*network, &params, &tensors);
+    let (x, predicted) = (tensors["in.x"].channels_last(), tensors["out.y"].channels_last());
+    let [_, height, width, channels] = x.shape()[..] else { panic!("an image") };
+    let masks = network.masks(&[height, width]).expect("hidden patches");
+    let (down, right) = (height / masks.grid[0], width / masks.grid[1]);
+    let (truth, mut wanted) = (x.to_f64(), x.to_f64());
+    let (predicted, hidden) = (predicted.to_f64(), tensors["hidden"].to_f64());
+    let (mut loss, mut count) = (0.0, 0.0);
+    for (k, patch) in hidden.iter().enumerate() {
+        let (sample, patch) = (k / masks.hidden, *patch as usize);
+        let (top, left) = (patch / masks.grid[1] * down, patch % masks.grid[1] * right);
+        let pixels: Vec<usize> = (0..down * right * channels)
+            .map(|i| {
+                let (y, x) = (top + i / channels / right, left + i / channels % right);
+                ((sample * height + y) * width + x) * channels + i % channels
+            })
+            .collect();
+        let mean = pixels.iter().map(|i| truth[*i]).sum::<f64>() / pixels.len() as f64;
+        let squares = pixels.iter().map(|i| (truth[*i] - mean).powi(2)).sum::<f64>();
+        let deviation = (squares / (pixels.len() - 1) as f64 + 1e-6).sqrt();
+        for i in pixels {
+            loss += (predicted[i] - (truth[i] - mean) / deviation).powi(2);
+            count += 1.0;
+            wanted[i] = predicted[i] * deviation + mean;
+        }
+    }
+    let got = session.get("y").expect("an output").to_f64();
+    let worst = got.iter().zip(&wanted).fold(0.0, |off: f64, (a, b)| off.max((a - b).abs()));
+    assert!(worst < 2e-5, "the output is off by {worst:e}");
+    let got = session.get("loss").expect("a loss").to_f64()[0];
+    assert!((got / (loss / count) - 1.0).abs() < 1e-5, "a loss of {got} and not {}", loss / count);
+    assert!((got / tensors["loss"].to_f64()[0] - 1.0).abs() > 1e-2, "the loss of plain patches is another");
+    // What is normalised is the target: the weights are the same.
+    assert_eq!(
+        plain.1.iter().map(|p| &p.name).collect::<Vec<_>>(),
+        params.iter().map(|p| &p.name).collect::<Vec<_>>()
+    );
+}
+
+/// An encoder's layers move by Adam's first step, which is the rate, times their share; see `EncoderRates` for the shares.
+#[test]
+fn an_encoder_learns_at_its_own_rates() {
+    let with = |rates: &[&str]| {
+        let mut changes: Vec<String> = [
+            "experiment=segmentation",
+            "model=vit_segmentation",
+            "model.network.in_channels=1",
+            "model.network.out_channels=1",
+            "model.network.emb_dim=16",
+            "model.network.encoder_layer=2",
+            "data.pool=2",
+            "data.sizes=[48]",
+            "optimizer.weight_decay=0",
+            "~trainer.seconds",
+            "trainer.iterations=10",
+        ]
+        .map(String::from)
+        .to_vec();
+        changes.extend(rates.iter().map(|r| r.to_string()));
+        presets::read(None, &changes).expect("a configuration")
+    };
+    let config = with(&["optimizer.encoder_rate=0.5", "optimizer.layer_decay=0.25"]);
+    config.check().expect("a run");
+    let network = read(&Json::from(config.model.network.clone()).to_string()).expect("a network");
+    let task = Task::new(&config.task).expect("a task");
+    let (size, each) = ([16, 16], 2);
+    let data = Data::new(&config).expect("data");
+    let source = data.source(Part::Training, &size, None).expect("samples");
+    let shapes = Shapes {
+        batch: each,
+        size: &size,
+        channels: source.channels(),
+        photons: false,
+        domains: 0,
+        masked: false,
+    };
+    let mut engine = Engine::new(&*network, &task, &shapes, &config, &Device::cpu(None)).expect("an engine");
+    let params = network.parameters().expect("parameters");
+    engine.load(&clearshot_nn::weights::initial(&params, 1)).expect("weights");
+    let before = engine.states().expect("states");
+    let numbers = Numbers { rate: 1e-2, ema_decay: 0.0, alpha: 1.0, iteration: 0, first: 0 };
+    engine.step(|| batch(&*source, 0, each, &size, |_| None, |_| false), &numbers).expect("an iteration");
+    let after = engine.states().expect("states");
+    for (name, share) in [
+        ("decoder.up.0.conv.weight", 1.0),
+        ("encoder.norm.weight", 0.5),
+        ("encoder.blocks.1.mlp.fc1.weight", 0.5 * 0.25),
+        ("encoder.blocks.0.attn.proj.weight", 0.5 * 0.25 * 0.25),
+        ("encoder.patch_embed.proj.weight", 0.5 * 0.25 * 0.25 * 0.25),
+    ] {
+        let moved = before[name].to_f64().into_iter().zip(after[name].to_f64()).map(|(a, b)| (a - b).abs());
+        let most = moved.fold(0.0, f64::max);
+        assert!((most / (1e-2 * share) - 1.0).abs() < 1e-2, "{name} moved by {most}, not {}", 1e-2 * share);
+    }
+    // A network without an encoder has no such rates.
+    let config = with(&["model=local_small", "optimizer.layer_decay=0.5"]);
+    let network = read(r#"{"_class_name": "Local", "in_channels": 1, "out_channels": 1, "time": false}"#);
+    let network = network.expect("a network");
+    let said = Engine::new(&*network, &task, &shapes, &config, &Device::cpu(None)).err().expect("a refusal");
+    assert!(said.to_string().contains("optimizer.layer_decay"), "{said}");
+    for bad in ["optimizer.layer_decay=0", "optimizer.layer_decay=1.5", "optimizer.encoder_rate=-1"] {
+        assert!(with(&[bad]).check().is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn joint_embeddings_equal_pytorch_and_their_teacher_has_no_gradient() {
     for name in ["jepa2d", "jepa3d"] {
         let (tensors, config) = case(name);
         let Json::Object(map) = config else { panic!("{name}") };

@@ -1,4 +1,4 @@
-//! Where time and memory go: runs with a profile, and what it says of a loader that is slow, of memory that grows, and of healthy ones.
+//! Profiles of runs: a slow loader, growing memory, and healthy runs are recognised.
 
 mod tiny;
 
@@ -173,7 +173,7 @@ fn a_leak_of_a_megabyte_an_iteration_is_found_and_named_and_a_clean_loop_is_not(
 }
 
 #[test]
-fn a_scope_says_what_it_keeps() {
+fn a_memory_scope_reports_its_growth() {
     let _alone = alone();
     let scope = MemoryScope::begin("forward_pass");
     let kept = std::hint::black_box(vec![1u8; 256 << 20]);

@@ -1,4 +1,4 @@
-//! A trained model in 8 bits: what is rounded and what is kept, the scores, and the file.
+//! A trained model in 8 bits: rounded and unrounded convolutions, scores, and the file.
 
 mod tiny;
 
@@ -88,7 +88,7 @@ fn a_model_is_quantised_scored_and_written() {
 /// A network that is trained on while it rounds is as good as in f32; and ranges that cut off a tenth of the values at either end, which
 /// cost it dearly, cost it much less.
 #[test]
-fn training_on_in_8_bits_wins_back_what_rounding_costs() {
+fn quantisation_aware_training_recovers_the_loss() {
     let dir = tempfile::tempdir().expect("a folder");
     let network = json!({"_class_name": "Local", "in_channels": 0, "channels": [16, 24], "blocks": 1});
     let changes = json!({

@@ -1,4 +1,5 @@
-//! Several ranks train as one process with as many images does. Ranks are threads here; `tests/ranks_mpi.rs` of the program has processes.
+//! Several ranks train like one process with all of their images. Ranks are threads here; `tests/ranks_mpi.rs` of the
+//! program uses processes.
 
 mod tiny;
 
@@ -14,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tiny::{config, network};
 
-/// What every rank comes to, or why it ended.
+/// The result of every rank, or its error.
 fn train(
     ranks: usize,
     folder: &Path,
@@ -85,7 +86,7 @@ fn merged(mut base: Value, changes: &Value) -> Value {
     base
 }
 
-/// Ranks with a batch of four beside one process with all of their images: plain gradient descent keeps gradients as they are.
+/// Ranks with a batch of four beside one process with all of their images: plain gradient descent uses gradients unchanged.
 #[track_caller]
 fn check(ranks: usize, changes: &Value) {
     check_within(ranks, changes, [1e-6, 1e-5]);
@@ -115,7 +116,7 @@ fn check_within(ranks: usize, changes: &Value, [of_parameters, of_losses]: [f64;
 }
 
 #[test]
-fn ranks_see_what_one_process_sees() {
+fn ranks_train_on_the_same_images_as_one_process() {
     for ranks in [2, 3, 4] {
         check(ranks, &json!({}));
     }
@@ -143,7 +144,7 @@ fn batch_norms_see_the_images_of_all_ranks() {
     assert_eq!(first, whole(2, &changes, &dir.path().join("resumed"), &[3]).0, "resumed to the bit");
 }
 
-/// On one GPU, which NCCL refuses to two ranks: by way of the host.
+/// On one GPU, which NCCL refuses for two ranks: through the host.
 mod on_a_gpu {
     use super::*;
     use clearshot_runtime::Device;
@@ -162,7 +163,7 @@ mod on_a_gpu {
     const LIMITS: [f64; 2] = [5e-6, 1e-4];
 
     #[test]
-    fn two_ranks_see_what_one_process_sees() {
+    fn two_ranks_train_on_the_same_images_as_one_process() {
         let supervised = json!({"model": {"network": network(0)}, "task": {"kind": "supervised"}});
         for changes in
             [json!({}), supervised.clone(), merged(supervised, &json!({"trainer": {"accumulate": 2}}))]
@@ -375,7 +376,7 @@ fn ranks_that_do_not_fit_all_end_and_say_why() {
     whole(1, &json!({"trainer": {"iterations": 1}}), &begun, &[]);
     for end in train(3, &begun, false, None, |_| config(json!({}))) {
         let text = end.expect_err("refused");
-        assert!(text.contains("there is a run already"), "{text}");
+        assert!(text.contains("contains a run already"), "{text}");
     }
     // One rank that fails on its way ends the others.
     let lacking = |rank: usize| {
@@ -388,9 +389,9 @@ fn ranks_that_do_not_fit_all_end_and_say_why() {
     }
 }
 
-/// The number of ranks may change on the way: samples go on.
+/// The number of ranks may change during a run: samples continue.
 #[test]
-fn another_number_of_ranks_goes_on() {
+fn a_run_resumes_with_another_number_of_ranks() {
     let dir = tempfile::tempdir().expect("a folder");
     let out = dir.path().join("run");
     let changes = json!({"distributed": {"compression": "powersgd", "rank": 1, "start": 0}});

@@ -1,4 +1,4 @@
-//! A run that was stopped and gone on with is the run that was not, to the bit, in every mode.
+//! An interrupted and resumed run is bit-identical to an uninterrupted one, in every mode.
 
 use clearshot_train::records::console::Show;
 use clearshot_train::run::never;
@@ -196,7 +196,7 @@ fn a_changed_length_is_honoured_and_a_changed_batch_refused() {
     let records = std::fs::read(dir.path().join("records.jsonl")).expect("records");
     let text = open(json!({"batch": 8}), true).err().expect("a refusal").to_string();
     assert!(text.starts_with("trainer.batch: 8") && text.contains("began with, 4; "), "{text}");
-    // What cannot go on leaves everything as it was.
+    // A run that cannot resume changes nothing.
     assert!(open(json!({"crop": 17}), true).is_err());
     assert_eq!(std::fs::read(dir.path().join("records.jsonl")).expect("records"), records);
     let timed = |seconds: f64| json!({"iterations": null, "seconds": seconds});
@@ -206,7 +206,7 @@ fn a_changed_length_is_honoured_and_a_changed_batch_refused() {
     assert_eq!(longer.train(&never(), None).expect("an end").iteration, 10);
 }
 
-/// A damaged checkpoint is named and left out, whichever of its files is; the run goes on from the last whole one to the
+/// A damaged checkpoint is named and left out, whichever of its files is; the run resumes from the last complete one to the
 /// same end.
 #[test]
 fn a_damaged_checkpoint_does_not_stand_in_the_way_of_whole_ones() {
@@ -239,7 +239,7 @@ fn a_damaged_checkpoint_does_not_stand_in_the_way_of_whole_ones() {
             std::fs::write(entry.expect("an entry").path().join(file), "{").expect("a broken file");
         }
         let text = open(true).err().expect("a refusal").to_string();
-        assert!(text.contains(file) && text.contains("no checkpoint to go on from"), "{text}");
+        assert!(text.contains(file) && text.contains("no checkpoint to resume from"), "{text}");
         assert!(open(false).is_err());
     }
 }

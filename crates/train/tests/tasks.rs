@@ -1,4 +1,5 @@
-//! Tasks beside restoration, against MONAI: CytoDL's DynUNets of the `model` group on weights that both know, and the losses of segmentation.
+//! Tasks other than restoration compared with MONAI: CytoDL's DynUNets of the `model` group with the same weights, and the
+//! losses of segmentation.
 
 use clearshot_graph::grad::grad;
 use clearshot_graph::ops::ReduceKind;
@@ -57,7 +58,7 @@ fn off(got: &Tensor, truth: &Tensor) -> f64 {
 }
 
 #[test]
-fn dynunets_of_cytodl_have_its_parameters_and_give_what_monai_gives() {
+fn dynunets_of_cytodl_have_its_parameters_and_equal_monai() {
     for (model, count) in [("dynunet2d", 119_825), ("dynunet3d", 342_321)] {
         let (network, keys) = network(model);
         let (tensors, attrs) = case(model);

@@ -1,4 +1,4 @@
-//! Settings found by measuring: batches that fit, what is written, and that a run takes all of it.
+//! Tuned settings: batches that fit, the written file, and runs that use it.
 
 mod tiny;
 
@@ -32,7 +32,7 @@ fn the_batch_of_the_plan_is_that_of_trying_all() {
 }
 
 #[test]
-fn what_is_found_is_a_configuration_and_a_run_shows_all_of_it() {
+fn tuned_settings_are_a_configuration_that_a_run_uses() {
     let folder = tempfile::tempdir().unwrap();
     let config = tiny::config(json!({"performance": {"workers": 1}}));
     let limits = TuneLimits { seconds: 3.0, exhaustive: false };
@@ -48,7 +48,7 @@ fn what_is_found_is_a_configuration_and_a_run_shows_all_of_it() {
     let missing = presets::read(Some(&configs), &texts).unwrap_err().to_string();
     assert!(missing.contains("clearshot tune") && missing.contains("auto_tuned.yaml"), "{missing}");
     let mut tuned = found.clone();
-    // Values that nobody has by default.
+    // Values that are never the default.
     (tuned.best.batch, tuned.best.threads, tuned.best.workers, tuned.best.ahead) = (6, 1, 3, 7);
     std::fs::write(&file, tuned.yaml()).unwrap();
     let read = presets::read(Some(&configs), &texts).unwrap();
@@ -79,7 +79,7 @@ fn what_is_found_is_a_configuration_and_a_run_shows_all_of_it() {
 }
 
 #[test]
-fn somebody_who_stops_it_keeps_what_was_found() {
+fn stopping_keeps_the_results_so_far() {
     let folder = tempfile::tempdir().unwrap();
     let limits = TuneLimits { seconds: 600.0, exhaustive: false };
     let stopped = AtomicBool::new(true);

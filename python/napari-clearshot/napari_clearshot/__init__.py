@@ -1,4 +1,4 @@
-"""Clearshot in napari: widgets that restore layers, estimate cameras and fit models, and a reader."""
+"""Clearshot in napari: widgets that restore layers, estimate cameras and fine-tune models, and a reader."""
 
 from ._adapt import Adapt
 from ._camera import EstimateCamera

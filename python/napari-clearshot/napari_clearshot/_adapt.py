@@ -1,4 +1,4 @@
-"""The widget that fits the model to a noisy image layer itself."""
+"""The widget that fine-tunes the model on a noisy image layer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._work import Tell, Work
 
 
 class Adapt(Work):
-    """Fits the model to an image layer by splitting its electrons, and keeps it where its estimated gain is clear (an experiment)."""
+    """Fine-tunes the model on an image layer by splitting its electrons, and keeps it if its estimated gain is clear (experimental)."""
 
     verb = "Adapt"
 

@@ -1,4 +1,4 @@
-"""Fields that several widgets ask: a layer of the viewer, a camera's numbers, the path of a file."""
+"""Fields of several widgets: a layer of the viewer, camera parameters, the path of a file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class LayerChoice:
         form.addRow("Layer", self._widget.native)
 
     def follow(self, viewer: Any) -> None:
-        """Keeps up with the viewer's layers, and chooses the one that is selected."""
+        """Follows the viewer's layers, and selects the active one."""
         self._widget.choices = lambda _: [layer for layer in viewer.layers if layer._type_string == "image"]
         for event in (viewer.layers.events.inserted, viewer.layers.events.removed, viewer.layers.events.reordered):
             event.connect(self._widget.reset_choices)
@@ -38,7 +38,7 @@ class LayerChoice:
 
 
 class CameraForm:
-    """A camera's numbers; what is left empty (at its least) is estimated."""
+    """Camera parameters; those that are left empty (at their minimum) are estimated."""
 
     NAMES = {
         "gain": ("Gain", " e-/count", "Electrons per count"),

@@ -1,4 +1,4 @@
-"""Layers of napari as images, and results as layers of the same place, size and unit."""
+"""Layers of napari as images, and results as layers with the same position, scale and unit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def pixels(layer: Any) -> Any:
 
 
 def axes(layer: Any) -> str:
-    """Letters of the layer's axes: as its labels say, else the likeliest."""
+    """Letters of the layer's axes: from its labels, otherwise the most probable."""
     ndim = pixels(layer).ndim - bool(layer.rgb)
     labels = "".join(str(label).upper() for label in layer.axis_labels)
     known = len(labels) == ndim and len(set(labels)) == ndim and set("YX") <= set(labels) <= set("TCZYX")
@@ -27,7 +27,7 @@ def axes(layer: Any) -> str:
 
 
 def pixel_size(layer: Any, letters: str) -> tuple[dict[str, float] | None, str]:
-    """Distances of pixels along the axes in space and their unit, where the layer has one of length."""
+    """Pixel sizes along the axes in space and their unit, if the layer has a unit of length."""
     size = {}
     unit = None
     for letter, step, name in zip(letters, layer.scale, layer.units, strict=False):
@@ -37,7 +37,7 @@ def pixel_size(layer: Any, letters: str) -> tuple[dict[str, float] | None, str]:
 
 
 def places(layer: Any, names: list[str]) -> dict[str, Any] | None:
-    """Files for the results of a layer that is large, in place of memory. They have no name, and are gone with the arrays."""
+    """Temporary files for the results of a large layer. They are deleted with the arrays."""
     shape = tuple(pixels(layer).shape)
     if int(np.prod(shape)) * 4 < LARGE:
         return None
@@ -49,7 +49,7 @@ def places(layer: Any, names: list[str]) -> dict[str, Any] | None:
 
 
 def results(layer: Any, result: Any) -> list[tuple[Any, dict[str, Any]]]:
-    """A result's image and maps as layers: values and what `add_image` is told of them."""
+    """A result's image and maps as layers: values and the arguments of `add_image`."""
     made = []
     for name, values, look in [
         ("restored", result.image, {"colormap": layer.colormap, "contrast_limits": _limits(result.image), "rgb": layer.rgb}),

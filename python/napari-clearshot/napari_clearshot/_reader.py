@@ -1,4 +1,4 @@
-"""Files of every format that Clearshot reads, as layers that are read where they are looked at."""
+"""Files of every format that Clearshot reads, as layers of which only the displayed part is read."""
 
 from __future__ import annotations
 

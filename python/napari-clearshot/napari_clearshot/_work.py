@@ -1,4 +1,4 @@
-"""What all widgets of this plugin are made of: a layer with its axes and camera, and work on it in a thread with progress and cancel.
+"""The base of all widgets of this plugin: a layer with its axes and camera, and work on it in a thread with progress and cancel.
 
 napari is never blocked. A subclass adds its own fields in `fields` and does its work in `begin`.
 """
@@ -22,7 +22,7 @@ Tell = Callable[[int, int], None]
 
 
 class Work(QWidget):
-    """A form above, and below it buttons, progress and what there is to say."""
+    """A form, with buttons, progress and messages below it."""
 
     #: What the button says.
     verb = "Run"
@@ -71,14 +71,14 @@ class Work(QWidget):
         self.below.addStretch()
 
     def fields(self) -> None:
-        """Adds what this widget asks beside the layer, its axes and its camera to `form`."""
+        """Adds the fields of this widget other than the layer, its axes and its camera to `form`."""
 
     def begin(self, layer: Any, letters: str) -> None:
         """Starts the work on a layer whose axes have these letters, by `run`."""
         raise NotImplementedError
 
     def run(self, work: Callable[[Tell], Any], finish: Callable[[Any], None]) -> None:
-        """Calls `work` in a thread with what it tells its progress by, and `finish` in the window with what came of it."""
+        """Calls `work` in a thread with a function for its progress, and `finish` in the window with the result."""
         self._wanted, self._at = True, (0, 0)
         self._busy(True)
         self.say("")
@@ -105,7 +105,7 @@ class Work(QWidget):
         self.message.setText(text)
 
     def is_busy(self) -> bool:
-        """Whether work is going on."""
+        """Whether work is in progress."""
         return self._running
 
     def _look(self, *_: Any) -> None:

@@ -130,7 +130,7 @@ fn background(subject: &Subject<'_>) -> Result<Option<BackgroundMap>> {
     path.map(|path| BackgroundMap::open(path, &subject.image.description)).transpose()
 }
 
-/// The camera as it is given or as the image says; then also where its pixels are saturated.
+/// The camera as given or estimated, and the saturated pixels of the image.
 fn camera(subject: &Subject<'_>, ear: &mut Ear<'_>) -> Result<(Camera, Option<f32>)> {
     let known = &subject.settings.camera;
     if let Some(camera) = known.with_gain() {

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::observer::{Event, Observer, go_on};
 use crate::settings::Settings;
 use clearshot_evaluate::files::{Pairs, Terms};
-use clearshot_evaluate::{AUTO, Bench, Case, DEFAULT, EvaluateError, Learned, Method, Told, method};
+use clearshot_evaluate::{AUTO, Assumed, Bench, Case, DEFAULT, EvaluateError, Learned, Method, method};
 use clearshot_model::{InputKind, Model};
 use clearshot_physics::calibration::blind::Known;
 use clearshot_physics::calibration::check_exposure;
@@ -43,10 +43,10 @@ impl Cases {
         }
     }
 
-    pub fn told(&self) -> Told {
+    pub fn assumed(&self) -> Assumed {
         match self {
-            Cases::Scenes(bench) => bench.told,
-            Cases::Files(_) => Told::default(),
+            Cases::Scenes(bench) => bench.assumed,
+            Cases::Files(_) => Assumed::default(),
         }
     }
 }
@@ -138,7 +138,7 @@ impl EvaluateSettings {
         Ok(learned::Settings { class, context, taken_by: own.taken_by, ..settings })
     }
 
-    /// What is swept of models, or of what methods are told of the camera.
+    /// Swept settings of models, or of the camera that methods are given.
     fn swept(&self, of_models: bool) -> Result<Vec<String>> {
         let mut out = Vec::new();
         for text in &self.sweep {
@@ -194,20 +194,20 @@ impl EvaluateSettings {
     }
 
     fn bench(&self, size: usize, combination: &[String]) -> Result<Bench> {
-        let mut told = Told::default();
+        let mut assumed = Assumed::default();
         for setting in combination {
             let (key, value) = setting.split_once('=').unwrap_or((setting, ""));
             let place = match key.trim() {
-                "gain" => &mut told.gain,
-                "background" => &mut told.background,
-                "read_noise" => &mut told.read_noise,
-                "psf" => &mut told.psf,
-                _ => &mut told.shift,
+                "gain" => &mut assumed.gain,
+                "background" => &mut assumed.background,
+                "read_noise" => &mut assumed.read_noise,
+                "psf" => &mut assumed.psf,
+                _ => &mut assumed.shift,
             };
             *place = value.trim().parse().map_err(|_| wrong(setting, "a factor is needed"))?;
         }
         let (scenes, peaks, count) = (self.scenes.clone(), self.peaks.clone(), self.count);
-        let bench = Bench { scenes, peaks, count, size, seed: self.seed, psf_sigma: self.psf_sigma, told };
+        let bench = Bench { scenes, peaks, count, size, seed: self.seed, psf_sigma: self.psf_sigma, assumed };
         bench.check()?;
         Ok(bench)
     }

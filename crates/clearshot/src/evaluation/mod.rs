@@ -151,7 +151,7 @@ impl EvaluateSettings {
                 )),
                 None => Error::setting(
                     "psf_sigma",
-                    format!("{name} needs a PSF: say how much the scenes are blurred, or leave it out"),
+                    format!("{name} needs a PSF; set the blur of the scenes, or leave the method out"),
                 ),
             });
         }
@@ -161,7 +161,7 @@ impl EvaluateSettings {
         }
         let Some(folder) = &self.out else { return Ok(()) };
         if clearshot_image::address::is_address(folder) {
-            return Err(Error::value("out", folder.display(), "reports go into a folder of this machine"));
+            return Err(Error::value("out", folder.display(), "reports are written to local folders only"));
         }
         std::fs::create_dir_all(folder).map_err(|source| Error::Io { path: folder.clone(), source })
     }
@@ -198,8 +198,8 @@ impl EvaluateSettings {
             };
             // Times are asked of scenes alone.
             let at_once = matches!(cases, Cases::Files(_));
-            let told = cases.told();
-            let mut made = run(methods, own.len(), &name, &case, &told, at_once, &mut store, &mut heard)?;
+            let assumed = cases.assumed();
+            let mut made = run(methods, own.len(), &name, &case, &assumed, at_once, &mut store, &mut heard)?;
             if let (Cases::Scenes(bench), true) = (cases, runs.len() > 1) {
                 all.trials.extend(times.iter().map(|(name, time)| trial(name, bench, &made, *time)));
                 if let Some(key) = &alone {
@@ -226,16 +226,16 @@ fn trial(name: &str, bench: &Bench, records: &[Record], time: (f64, usize)) -> b
     }
 }
 
-/// A point of a method's curve: what was told, and the mean PSNR.
+/// A point of a method's curve: the value that it was given, and the mean PSNR.
 fn point(method: &str, key: &str, bench: &Bench, records: &[Record]) -> (String, String, f64, f64) {
-    let told = match key {
-        "gain" => bench.told.gain,
-        "background" => bench.told.background,
-        "read_noise" => bench.told.read_noise,
-        "psf" => bench.told.psf,
-        _ => bench.told.shift,
+    let assumed = match key {
+        "gain" => bench.assumed.gain,
+        "background" => bench.assumed.background,
+        "read_noise" => bench.assumed.read_noise,
+        "psf" => bench.assumed.psf,
+        _ => bench.assumed.shift,
     };
-    (method.into(), key.into(), told, mean_psnr(method, records))
+    (method.into(), key.into(), assumed, mean_psnr(method, records))
 }
 
 fn mean_psnr(method: &str, records: &[Record]) -> f64 {

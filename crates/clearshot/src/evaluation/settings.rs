@@ -45,7 +45,7 @@ pub struct EvaluateSettings {
     pub taken_by: TakenByGiven,
     /// The device for models.
     pub device: DeviceName,
-    /// Threads of the CPU. Default: one for each core.
+    /// CPU threads. Default: one for each core.
     pub threads: Option<usize>,
     /// Also tests whether methods invent structure in empty images and miss faint lines.
     pub stress: bool,

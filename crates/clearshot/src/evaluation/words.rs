@@ -46,7 +46,7 @@ impl EvaluateSettings {
             return out
                 + "Several sizes and a folder without records are needed, so that times can be measured.\n";
         }
-        out += "| method | size | PSNR | s a megapixel | peak memory | |\n|---|---|---|---|---|---|\n";
+        out += "| method | size | PSNR | s per megapixel | peak memory | |\n|---|---|---|---|---|---|\n";
         for t in trials {
             let memory = t.bytes.map_or("-".into(), human);
             let broken = budget::broken(t, &limits).join("; ");
@@ -57,10 +57,11 @@ impl EvaluateSettings {
         }
         out += &match budget::recommend(trials, &limits) {
             Some(t) => format!(
-                "\nUse {} at {} pixels: {:.2} dB, the best that keeps the limits.\n",
+                "\nUse {} at {} pixels: {:.2} dB, the best within the limits.\n",
                 t.method, t.size, t.psnr
             ),
-            None => "\nNothing keeps all limits; the last column says what each breaks.\n".to_string(),
+            None => "\nNothing is within all limits; the last column says which limits are exceeded.\n"
+                .to_string(),
         };
         out
     }
@@ -73,7 +74,7 @@ impl EvaluateSettings {
             ..Bench::default()
         };
         let mut out = String::from(
-            "\n## Pictures of nothing\n\nMean signal in units of the peak with its 95 % interval, and the brightest pixel in standard deviations of the noise.\n\n| method | peak | mean signal | brightest |\n|---|---|---|---|\n",
+            "\n## Empty images\n\nMean signal in units of the peak with its 95 % interval, and the brightest pixel in standard deviations of the noise.\n\n| method | peak | mean signal | brightest |\n|---|---|---|---|\n",
         );
         for &peak in &self.peaks {
             for m in methods.iter().filter(|m| m.name() != "rl") {
@@ -84,7 +85,7 @@ impl EvaluateSettings {
                 );
             }
         }
-        out += "\n## Faint lines\n\nThe share of a line that comes back, and how far it stands above the rest (3 is seen).\n\n| method | peak | brightness of the line | recovered | contrast |\n|---|---|---|---|---|\n";
+        out += "\n## Faint lines\n\nThe share of a line's brightness that is recovered, and its contrast in standard deviations of its surroundings (visible from about 3).\n\n| method | peak | brightness of the line | recovered | contrast |\n|---|---|---|---|---|\n";
         for &peak in &self.peaks {
             for m in methods.iter().filter(|m| m.name() != "rl") {
                 for amplitude in [0.05, 0.1, 0.2, 0.4] {
@@ -135,7 +136,7 @@ fn about_files(pairs: &Pairs) -> Vec<String> {
         if exposure == 1.0 { String::new() } else { format!(", {exposure} times the clean files' exposure") };
     let scale = match range {
         Some(r) => format!("the range {r}"),
-        None => "the range 255 for clean files of 8 bits, and otherwise the greatest less the least value of each clean image".into(),
+        None => "the range 255 for clean files of 8 bits, otherwise the maximum minus the minimum of each clean image".into(),
     };
     let fitted = match fit {
         true => "gain and offset of each result fitted to the clean image by least squares before scoring",

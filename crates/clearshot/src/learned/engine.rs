@@ -41,7 +41,8 @@ impl Engine {
             self.made_for = made_for;
         }
         if settings.std && self.restorer.spread().is_none() {
-            let why = "one sample has no spread; ask for 8 samples, or leave their number to the model";
+            let why =
+                "one sample has no standard deviation; draw 8 samples, or leave the number to the model";
             return Err(Error::setting("std", why));
         }
         Ok(&mut self.restorer)

@@ -221,7 +221,7 @@ impl Work<'_> {
         Ok(Some(Kept::open(&spot.base, &run)?))
     }
 
-    /// Whether anything of a group of parts is to be made here; where it is not all of them, the restorer is told what.
+    /// Whether any part of a group is made here; if it is not all of them, the restorer gets the list.
     fn is_wanted(&self, walk: &mut Walk<'_, '_>, count: usize, first: usize) -> bool {
         let Places { parts, form, outputs: Some(outputs), .. } = &walk.places else { return true };
         let mut all = Vec::new();
@@ -321,7 +321,7 @@ impl Work<'_> {
         let is_middle = number == self.parts.all.len() / 2;
         record.filled += measured.filled;
         record.saturated += measured.saturated;
-        // Of a part of an image nothing is said of the whole.
+        // No statement about the whole image from a part of it.
         let is_whole = self.to.run().is_none();
         record.chi2.extend(restored.mean_chi2.filter(|_| is_whole));
         if let Some(camera) = self.camera.as_ref().filter(|_| is_whole) {

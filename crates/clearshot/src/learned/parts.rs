@@ -98,7 +98,7 @@ impl Parts {
         let others: usize = sets.filter(|&a| self.channel != Some(a)).map(|a| d.dims[a].len).product();
         if others > 1 {
             return unsuited(format!(
-                "the model makes {channels} channels of {}, and this image has {others} times as many (axes {}); bring what it takes into a file of its own",
+                "the model makes {channels} channels from {}, and this image has {others} times as many (axes {}); save the channels that it takes as a file of their own",
                 self.channels,
                 d.axes()
             ));
@@ -259,7 +259,7 @@ impl Parts {
         Ok(())
     }
 
-    /// A part as it is read: marked pixels become NaN.
+    /// A part as read from the file, with marked pixels set to NaN.
     pub(crate) fn source<'a>(
         &'a self,
         image: &'a Image,

@@ -10,7 +10,7 @@ use clearshot_restore::learned::residual::LeftOver;
 use clearshot_restore::learned::{Choice, Forecast};
 use serde_json::{Value, json};
 
-/// Frames to a pixel, in the mean, that are said to be one.
+/// Mean number of frames per pixel below which the notice says that frames were restored separately.
 const ALONE: f64 = 1.05;
 /// chi2 of fewer pixels says nothing.
 const FEW: usize = 256;
@@ -142,7 +142,7 @@ mod tests {
     use clearshot_physics::units::Regime;
 
     #[test]
-    fn series_are_told_by_what_their_frames_share() {
+    fn series_are_recognised_by_what_their_frames_share() {
         let told = |along: Axis, exposures: &[f64]| {
             let record = Record { along: Some(along), exposures: exposures.to_vec(), ..Record::default() };
             record.notices("uint16", false).first().map(ToString::to_string)

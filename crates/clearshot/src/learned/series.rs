@@ -63,7 +63,7 @@ impl Series {
             _ => ("planes of a stack", "--planes"),
         };
         Error::Refused(format!(
-            "{frames} help each other here, and what restores them is decided by the first that tell enough, so that jobs with a part of the image would decide otherwise; restore each by itself ({option}) or by one method (--method model), or leave --part out"
+            "{frames} are averaged here, and the method is chosen from the first of them, so jobs with a part of the image could choose another one; restore each separately ({option}), use one method (--method model), or leave --part out"
         ))
     }
 
@@ -131,7 +131,7 @@ impl Series {
         Ok(Helped { restored, pooled, levels })
     }
 
-    /// What to trust of frames at a level, by the first of them that has enough pixels there; it is told of.
+    /// The choice of the method for frames at a level, from the first one with enough pixels; it is reported.
     fn choice(
         &self,
         restorer: &mut Restorer,

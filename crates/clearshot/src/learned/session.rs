@@ -306,7 +306,7 @@ impl Session<'_> {
     }
 }
 
-/// The camera, and what is known about its noise; a notice says if it was estimated. The blur and the measurement itself can do without.
+/// The camera and its noise, with a notice if they were estimated. The Gaussian blur and the raw measurement need none.
 fn camera(
     settings: &Settings,
     image: &Image,

@@ -19,7 +19,7 @@ impl Set {
     /// For errors.
     pub fn name(&self) -> String {
         match &self.truth {
-            Some(truth) => format!("{} beside {}", self.image.display(), truth.display()),
+            Some(truth) => format!("{} and {}", self.image.display(), truth.display()),
             None => self.image.display().to_string(),
         }
     }

@@ -131,7 +131,7 @@ impl Row {
     fn new(name: String, network: &Network, way: &Way) -> Result<Row> {
         let made = compile(network.graph.clone(), &way.device, &way.options);
         let mut session = made.with_context(|| {
-            format!("{name}; all ways are held at once: take a smaller --batch or --size")
+            format!("{name}; all variants are in memory at once; use a smaller --batch or --size")
         })?;
         session.set_replay(way.replay);
         network.fill(&mut session)?;
@@ -149,7 +149,7 @@ fn print(bench: &Bench, network: &Network, device: &Device, rows: &[Row]) -> Res
     if !bench.json {
         writeln!(
             out,
-            "{} {}, batch {}, {} x {} pixels, on {device}; {} runs of each way, in turns",
+            "{} {}, batch {}, {} x {} pixels, on {device}; {} runs of each variant, in turns",
             network.name,
             network.work(),
             network.batch,

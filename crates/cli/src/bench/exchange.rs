@@ -46,7 +46,7 @@ pub fn run(bench: &Bench) -> Result<()> {
     let more = both[1].2.median() / both[0].2.median() - 1.0;
     match bench.json {
         true => writeln!(out, "{}", json!({ "exchange_overhead_percent": round(100.0 * more) }))?,
-        false => writeln!(out, "NCCL of one rank: {:+.2} % beside no exchange", 100.0 * more)?,
+        false => writeln!(out, "NCCL with one rank: {:+.2} % compared with no exchange", 100.0 * more)?,
     }
     Ok(())
 }

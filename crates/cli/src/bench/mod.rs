@@ -24,20 +24,20 @@ use timing::{Times, round};
 pub struct Bench {
     #[command(flatten)]
     network: NetworkArgs,
-    /// Count this many runs.
+    /// Time this many runs.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// Run this often before.
+    /// Run this many times before timing.
     #[arg(long, default_value_t = 3)]
     warm_up: u32,
-    /// Compare optimisations: each switched off alone, and each switched on alone, with its error.
+    /// Compare optimisations: each switched off by itself, and each switched on by itself, with its error. Default: off.
     #[arg(long, conflicts_with_all = ["onnx", "no_passes", "int8", "budget", "precision"])]
     compare: bool,
-    /// Measure attention alone, in one kernel and as products and a softmax, for these numbers of tokens. Default: the network.
+    /// Time only attention, in one kernel and as products and a softmax, for these numbers of tokens. Default: the network.
     #[arg(long, value_name = "TOKENS", value_delimiter = ',', num_args = 0.., default_missing_value = "256,512,1024,2048",
           value_parser = clap::value_parser!(u32).range(1..=65536), conflicts_with_all = ["compare", "onnx", "train", "net", "config", "int8"])]
     attention: Option<Vec<u32>>,
-    /// Print JSON, one line for each measurement.
+    /// Print one line of JSON for each measurement. Default: text.
     #[arg(long)]
     json: bool,
 }
@@ -132,7 +132,7 @@ impl Made {
              {}  median {:.2} ms, 95 % within {:.2} ms, slowest {:.2} ms, of {} runs; {:.1} images a second\n  \
              {:.1} GFLOP/s of the plain algorithm's operations\n  \
              ready after {:.2} s: {}\n  \
-             memory: {} planned, {peak} taken at the most\n",
+             memory: {} planned, at most {peak} used\n",
             network.name,
             network.work(),
             network.batch,
@@ -199,14 +199,14 @@ fn phases(s: &SetUp) -> String {
     let mut told = format!("{:.2} s to find the device, {:.2} s to plan", seconds(s.start), seconds(s.plan));
     if s.compiled > 0 || s.measured > 0 {
         told += &format!(
-            ", {:.2} s for {} programs to be compiled, {:.2} s to measure {} choices",
+            ", {:.2} s to compile {} programs, {:.2} s to measure {} choices",
             seconds(s.compile),
             s.compiled,
             seconds(s.measure),
             s.measured
         );
     }
-    told + &format!(", {:.2} s to take memory, then weights and a first run", seconds(s.memory))
+    told + &format!(", {:.2} s to allocate memory, then weights and a first run", seconds(s.memory))
 }
 
 fn seconds(time: Duration) -> f64 {

@@ -30,7 +30,7 @@ pub fn run(bench: &Bench) -> Result<()> {
                     match bench.json {
                         true => writeln!(out, "{row}")?,
                         false => {
-                            writeln!(out, "{batch:>6} takes {}, and {} are free", human(needed), human(free))?
+                            writeln!(out, "{batch:>6} needs {}, and {} are free", human(needed), human(free))?
                         }
                     }
                     continue;

@@ -39,7 +39,7 @@ pub fn print(
             }
             (_, false) => {
                 format!(
-                    "not seen; assumed: {} electrons per count ({} to {} fit as well)",
+                    "not determined by these images; assumed: {} electrons per count ({} to {} fit equally well)",
                     decimals(fit.gain, 4),
                     decimals(low, 4),
                     decimals(high, 4)
@@ -138,7 +138,7 @@ fn stripes(lines: &Lines, when: &str) -> String {
 fn fixed(pattern: &FixedPattern) -> String {
     let mut parts = Vec::new();
     parts.extend(pattern.offset.map(|v| format!("offsets of pixels differ by {} counts", decimals(v, 3))));
-    parts.extend(pattern.hot.map(|v| format!("{:.4} % of them far out", 100.0 * v)));
+    parts.extend(pattern.hot.map(|v| format!("{:.4} % of them are outliers", 100.0 * v)));
     parts.extend(pattern.sensitivity.map(|v| format!("sensitivities by {:.3} %", 100.0 * v)));
     parts.join(", ")
 }

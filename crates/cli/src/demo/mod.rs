@@ -9,7 +9,9 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearshot_evaluate::method::by_name;
 use clearshot_evaluate::report::{self, Figure, Illustration};
-use clearshot_evaluate::{Bench, Case, DEFAULT, Learned, Method, Record, Store, Summary, Told, picture, run};
+use clearshot_evaluate::{
+    Assumed, Bench, Case, DEFAULT, Learned, Method, Record, Store, Summary, picture, run,
+};
 use clearshot_image::{Axis, DType, Description, Dim, Provenance, WriteOptions, Writer};
 use clearshot_model::Model;
 use clearshot_restore::learned::Settings;
@@ -34,16 +36,16 @@ pub struct Demo {
     /// Images of each kind at each light level.
     #[arg(long, default_value_t = 2)]
     count: u32,
-    /// Pixels along each side.
+    /// Set the side length of images in pixels.
     #[arg(long, default_value_t = 128)]
     size: usize,
-    /// Samples of what one of the generated scenes may be, for a picture of how far they differ: two or more; 0 for none.
+    /// Draw this many posterior samples of a generated scene, for a picture of how they differ: two or more; 0 for none.
     #[arg(long, default_value_t = 4)]
     samples: usize,
     /// Print nothing but the last lines.
     #[arg(long)]
     quiet: bool,
-    /// One JSON object at the end instead of words.
+    /// Print one JSON object at the end. Default: text.
     #[arg(long)]
     json: bool,
 }
@@ -70,17 +72,15 @@ impl Demo {
         say(&format!("everything goes to {}", out.display()))?;
         let device = Device::best();
         say(&format!("computing on {device}"))?;
-        say(
-            "restoring a real image first, with everything that can be known of it: a few seconds on two cores",
-        )?;
+        say("restoring a real image first, with all its maps: a few seconds on two cores")?;
         let real = real::show(device, &out)?;
         real.lines.iter().try_for_each(|line| say(line))?;
-        say("drew it beside its long exposure: pictures/real.png")?;
+        say("drew it next to its long exposure: pictures/real.png")?;
 
         let bench = Bench { peaks: PEAKS.to_vec(), count: self.count, size: self.size, ..Bench::default() };
         bench.check()?;
         let written = write_scenes(&bench, &out)?;
-        say(&format!("wrote {written} noisy scenes to noisy/ and what they really are to truth/"))?;
+        say(&format!("wrote {written} noisy scenes to noisy/ and the clean scenes to truth/"))?;
 
         let mut methods: Vec<Box<dyn Method>> =
             ["raw", "gat+nlm", "gat+bm3d"].iter().map(|n| by_name(n)).collect::<Result<_, _>>()?;
@@ -92,7 +92,7 @@ impl Demo {
         let pictures = pictures(&bench, &methods, &out)?;
         say("drew truth, measurement and restorations side by side: pictures/")?;
         let uncertainty = uncertainty(&bench, self.samples, device, &out)?;
-        say(&format!("drew {} samples of what the truth may be: pictures/uncertainty.png", self.samples))?;
+        say(&format!("drew {} posterior samples: pictures/uncertainty.png", self.samples))?;
 
         let mut about = vec![
             format!("clearshot {}, {device}", env!("CARGO_PKG_VERSION")),
@@ -100,7 +100,7 @@ impl Demo {
         ];
         if self.train_seconds > 0 {
             say(&format!(
-                "training for {} s, to show how: {} at peak {}",
+                "training for {} s, as an example: {} at peak {}",
                 self.train_seconds, TRAINED_ON.0, TRAINED_ON.1
             ))?;
             let trained = self.train(&bench, device, &out)?;
@@ -149,7 +149,7 @@ impl Demo {
         let out = match &self.out {
             Some(out) if is_free(out) => out.clone(),
             Some(out) => bail!(
-                "{} is there and is not empty; name a new folder, nothing is overwritten",
+                "{} exists and is not empty; nothing is overwritten, so name a new folder",
                 out.display()
             ),
             None => {
@@ -161,7 +161,7 @@ impl Demo {
                     })
                 };
                 let free = (1..1000).map(numbered).find(|p| is_free(p));
-                free.context("clearshot-demo and the next 998 are there already; name a folder with --out")?
+                free.context("clearshot-demo and the next 998 names exist already; name a folder with --out")?
             }
         };
         for folder in ["real", "noisy", "truth", "pictures"] {
@@ -194,7 +194,7 @@ impl Demo {
         let images = if self.count == 1 { "image" } else { "images" };
         writeln!(
             out,
-            "  the model scores highest in {highest} of {all} cells; with {} {images} a cell the paired test calls {clear} of them clear (table.md)\n",
+            "  the model scores highest in {highest} of {all} cells; with {} {images} in each cell, the paired test calls {clear} of them clear (table.md)\n",
             self.count
         )?;
         Ok(())
@@ -272,8 +272,16 @@ fn device_name(device: Device) -> String {
 
 fn scored(bench: &Bench, methods: &[Box<dyn Method>]) -> Result<(Vec<Record>, Summary)> {
     let (name, case) = (|n: usize| Ok(bench.name(n)), |n: usize| bench.case(n));
-    let records =
-        run(methods, bench.len(), &name, &case, &Told::default(), false, &mut Store::default(), &mut |_| ())?;
+    let records = run(
+        methods,
+        bench.len(),
+        &name,
+        &case,
+        &Assumed::default(),
+        false,
+        &mut Store::default(),
+        &mut |_| (),
+    )?;
     let summary = Summary::of(&records)?;
     Ok((records, summary))
 }
@@ -348,7 +356,7 @@ fn uncertainty(bench: &Bench, samples: usize, device: Device, out: &Path) -> Res
     let path = out.join("pictures").join("uncertainty.png");
     write_whole(&path, &png).with_context(|| path.display().to_string())?;
     let caption = format!(
-        "{}: what was measured, what it probably is, and how sure that is ({samples} samples)",
+        "{}: the measurement, the posterior mean and the standard deviation ({samples} samples)",
         case.scene
     );
     Ok(Illustration { caption, figure: Figure::Png(png) })
@@ -362,7 +370,7 @@ fn next_steps(out: &Path) -> Vec<String> {
     vec![
         format!("clearshot restore {} -o {} --std    # the real image, as a file", real.display(), restored.display()),
         format!("clearshot restore {} -o {} --gain 1 --read-noise 1.5    # one file", noisy.display(), clean.display()),
-        "clearshot restore 'your/images/*.tif' -o restored                # yours: the camera is estimated and said".into(),
+        "clearshot restore 'your/images/*.tif' -o restored                # yours: the camera is estimated and printed".into(),
         "clearshot compare --out comparison                              # every classical method beside the model".into(),
         "clearshot train experiment=supervised --out runs/nuclei         # five minutes of training".into(),
         "clearshot doctor                                                # what this machine has, and what is used of it".into(),

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clearshot_evaluate::files::{Pairs, Terms};
 use clearshot_evaluate::method::by_name;
 use clearshot_evaluate::report::{self, Figure, Illustration};
-use clearshot_evaluate::{Case, Restored, Scores, Told};
+use clearshot_evaluate::{Assumed, Case, Restored, Scores};
 use clearshot_image::Image;
 use clearshot_image::picture::{Colours, Panel, Stretch, side_by_side};
 use clearshot_model::Model;
@@ -54,7 +54,7 @@ pub fn show(device: Device, out: &Path) -> Result<Real> {
     let measured = estimate::measure(&[Image::open(&short)?], &Known::default())?;
     let case = case(&short, &long, &measured)?;
     let outcome = restore(&case, &measured, device)?;
-    let scores = Scores::of(&case, &outcome.restored, &Told::default())?;
+    let scores = Scores::of(&case, &outcome.restored, &Assumed::default())?;
     let [raw, bm3d] = ["raw", "gat+bm3d"].map(|name| psnr(name, &case));
     let (raw, bm3d) = (raw?, bm3d?);
 
@@ -78,12 +78,12 @@ pub fn show(device: Device, out: &Path) -> Result<Real> {
     put(&shown, &png)?;
     put(&plot, svg.as_bytes())?;
     let caption = format!(
-        "A real image, {ABOUT}: its short exposure, that restored, how sure that is (the standard deviation that the model states), and its long exposure. {psnr}. {chosen}"
+        "A real image, {ABOUT}: its short exposure, the restored image, the standard deviation of its error as the model states it, and its long exposure. {psnr}. {chosen}"
     );
     let illustrations = vec![
         Illustration { caption, figure: Figure::Png(png) },
         Illustration {
-            caption: format!("What the short exposure tells of its noise; {seen}"),
+            caption: format!("The noise, as measured from the short exposure; {seen}"),
             figure: Figure::Svg(svg),
         },
     ];
@@ -142,7 +142,7 @@ fn restore(case: &Case, measured: &CameraMeasurement, device: Device) -> Result<
 
 fn psnr(method: &str, case: &Case) -> Result<f64> {
     let restored = by_name(method)?.restore(&case.view).map_err(anyhow::Error::msg)?;
-    Ok(Scores::of(case, &restored, &Told::default())?.psnr)
+    Ok(Scores::of(case, &restored, &Assumed::default())?.psnr)
 }
 
 /// Short exposure, restored, standard deviation, long exposure. The first two have one contrast; the long exposure, whose

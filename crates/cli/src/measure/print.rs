@@ -15,12 +15,12 @@ use std::path::Path;
 
 pub struct Printer {
     json: bool,
-    /// Whether the range of PSNR and SSIM is the user's own; otherwise it is said with the scores.
+    /// Whether the user gave the range of PSNR and SSIM; otherwise it is printed with the scores.
     is_range_given: bool,
     crop: usize,
     /// What was said of scores that are missing; once is enough.
     said: BTreeSet<String>,
-    /// Why it could not go on.
+    /// The error that ended it.
     failed: Option<anyhow::Error>,
 }
 

@@ -61,7 +61,7 @@ impl ProfileArgs {
     fn check(&self) -> Result<()> {
         match self.profile.as_deref().map(|folder| folder.join("profile.json")) {
             Some(there) if there.exists() && !self.replace_profile => {
-                bail!("{} is there already; give another folder, or --replace-profile", there.display())
+                bail!("{} exists already; give another folder, or --replace-profile", there.display())
             }
             _ => Ok(()),
         }

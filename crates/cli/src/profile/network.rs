@@ -14,16 +14,16 @@ use std::path::{Path, PathBuf};
 pub struct NetworkProfile {
     #[command(flatten)]
     network: NetworkArgs,
-    /// Runs to sum over.
+    /// Sum over this many runs.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// How many of the slowest nodes to list.
+    /// List this many of the slowest nodes.
     #[arg(long, default_value_t = 20)]
     top: usize,
-    /// Also write the nodes one behind the other as a trace that chrome://tracing and Perfetto show.
+    /// Also write the nodes as a trace for chrome://tracing and Perfetto to this file. Default: no trace.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// One JSON object instead of tables.
+    /// Print one JSON object. Default: tables.
     #[arg(long)]
     json: bool,
 }
@@ -114,7 +114,7 @@ impl NetworkProfile {
         if let Some(c) = ceilings {
             writeln!(
                 out,
-                "  the card's own pace: {:.0} GFLOP/s in a product of {}, {:.0} GB/s in a copy",
+                "  measured peak of this card: {:.0} GFLOP/s in a product of {}, {:.0} GB/s in a copy",
                 c.flops * 1e-9,
                 // Not in 8 bits, which no library's product is timed in.
                 Arithmetic { eighth: None, ..session.arithmetic() }.name(),

@@ -33,7 +33,7 @@ pub struct TrainProfile {
     repeat: u64,
     #[command(flatten)]
     profile: ProfileArgs,
-    /// Print one JSON object instead of tables.
+    /// Print one JSON object. Default: tables.
     #[arg(long)]
     json: bool,
 }

@@ -92,12 +92,12 @@ impl Report {
     /// If there is a file of that name that must not be replaced.
     pub fn new(path: &Path, force: bool) -> Result<Report> {
         if path.exists() && !force {
-            bail!("{} exists already; choose another name, or say --force to replace it", path.display());
+            bail!("{} exists already; choose another name, or use --force to replace it", path.display());
         }
         Ok(Report { path: path.to_path_buf(), force, sections: vec![], latest: 0 })
     }
 
-    /// Adds what is said of a file.
+    /// Adds the section of a file.
     pub fn add(&mut self, shown: &Shown, report: &ImageReport) {
         let mut facts = vec![("axes", shown.axes.clone())];
         let mut fact = |name, value| facts.push((name, value));
@@ -117,11 +117,10 @@ impl Report {
             fact("restored by", trusted);
         }
         if let Some(chi2) = report.chi2 {
-            fact("chi2", format!("{chi2:.3} (1 where what is left over is noise)"));
+            fact("chi2", format!("{chi2:.3} (1 if the residual is noise)"));
         }
         if let Some(LeftOver { along_x, along_y }) = report.left_over {
-            let text =
-                format!("{along_x:.2} along X, {along_y:.2} along Y (0 where what is left over is noise)");
+            let text = format!("{along_x:.2} along X, {along_y:.2} along Y (0 if the residual is noise)");
             fact("correlation of whitened residuals", text);
         }
         if let Some(f) = &report.forecast {
@@ -174,7 +173,7 @@ impl Report {
             })
             .collect();
         if self.path.exists() && !self.force {
-            bail!("{} has appeared meanwhile and is not replaced", self.path.display());
+            bail!("{} was created meanwhile and is not replaced", self.path.display());
         }
         let io = |source| anyhow::anyhow!("{}: {source}", self.path.display());
         std::fs::write(&self.path, restored(&facts, &self.sections, failed)).map_err(io)?;

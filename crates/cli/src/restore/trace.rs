@@ -15,7 +15,7 @@ pub struct Trace {
 impl Trace {
     pub fn new(path: &Path, force: bool) -> Result<Trace> {
         if path.exists() && !force {
-            bail!("{} exists already; choose another name, or say --force to replace it", path.display());
+            bail!("{} exists already; choose another name, or use --force to replace it", path.display());
         }
         Ok(Trace { path: path.to_path_buf(), lines: String::new() })
     }

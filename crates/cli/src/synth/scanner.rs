@@ -16,12 +16,12 @@ enum Kind {
 
 #[derive(Args)]
 pub struct ScannerArgs {
-    /// Look at the scene as a section of a body: `ct` counts photons behind it at many angles and reconstructs it by filtered backprojection, `mr` reads rows of its Fourier transform (k-space)
-    /// with noise and takes magnitudes. The files are in the scene's unit, 0 to 1; CT sees the circle that fits into the section, and what lies outside of it is 0 in the truth too. Default: a
+    /// Simulate a scanner, with the scene as a section of a body: `ct` counts photons behind it at many angles and reconstructs it by filtered backprojection; `mr` reads rows of its Fourier transform
+    /// (k-space) with noise and takes magnitudes. The files are in the scene's unit, 0 to 1; CT covers the circle that fits into the section, and outside of it the truth is 0 too. Default: a
     /// camera.
     #[arg(long, value_enum, conflicts_with_all = ["peak", "background", "read_noise", "psf_sigma", "speckle", "salt_and_pepper", "flat_field", "hot_pixels", "bits"])]
     scanner: Option<Kind>,
-    /// Set the mean photons of a ray that meets nothing, for CT. Default: 20000.
+    /// Set the mean photons of an unattenuated ray, for CT. Default: 20000.
     #[arg(long, requires = "scanner", value_parser = electrons::ratio::<f64>, allow_negative_numbers = true)]
     photons: Option<f64>,
     /// Set the number of angles, evenly over half a turn, for CT. Default: 180.
@@ -33,14 +33,14 @@ pub struct ScannerArgs {
     /// Set the standard deviation of the noise of real and imaginary parts, for MR. Default: 0.06.
     #[arg(long, requires = "scanner", value_parser = electrons::amount::<f64>, allow_negative_numbers = true)]
     mr_noise: Option<f64>,
-    /// Read one in N rows of k-space, the middle always and the others at random, for MR. Default: 1, all.
+    /// Read one in N rows of k-space, always those in the middle and the others at random, for MR. Default: 1, all rows.
     #[arg(long, requires = "scanner", value_name = "N", value_parser = acceleration, allow_negative_numbers = true)]
     acceleration: Option<f64>,
 }
 
 fn acceleration(text: &str) -> Result<f64, String> {
     let number = text.trim().parse().ok().filter(|n: &f64| n.is_finite() && *n >= 1.0);
-    number.ok_or_else(|| "a number from 1 on is needed".into())
+    number.ok_or_else(|| "a number of 1 or more is needed".into())
 }
 
 /// A scanner's numbers, for the record in its images.

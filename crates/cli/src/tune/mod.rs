@@ -18,8 +18,8 @@ use std::sync::atomic::AtomicBool;
 
 #[derive(Args)]
 pub struct Tune {
-    /// Tune the training run of these files of configuration and changes, as `train` takes them: experiment=NAME, GROUP=OPTION, KEY=VALUE, or
-    /// FILE.yaml. Default: restoring alone is tuned.
+    /// Tune the training run of these configuration files and changes, as for `train`: experiment=NAME, GROUP=OPTION, KEY=VALUE, or
+    /// FILE.yaml. Default: only restoring is tuned.
     #[arg(value_name = "FILE.yaml|KEY=VALUE")]
     changes: Vec<String>,
     /// Look for configuration groups in this folder before the built-in ones, and write below it. Default: `configs` is written to.
@@ -28,25 +28,25 @@ pub struct Tune {
     /// Write to this file. Default: performance/auto_tuned.yaml in --configs.
     #[arg(long, short, alias = "out", value_name = "FILE.yaml")]
     output: Option<PathBuf>,
-    /// Tune restoring too, also where a training run is given: tiles, how many at once, and threads.
+    /// Tune restoring too if a training run is given: tiles, how many at once, and threads. Default: only without a training run.
     #[arg(long)]
     restore: bool,
-    /// Restore with this model while tuning it. Default: the built-in model.
+    /// Restore with this model while tuning. Default: the built-in model.
     #[arg(long, value_name = "MODEL")]
     model: Option<PathBuf>,
-    /// Restore an image of so many pixels along each side while tuning it.
+    /// Restore an image with this side length in pixels while tuning.
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(64..=8192))]
     size: u32,
-    /// Take so many seconds for each, training and restoring; what was found by then is written.
+    /// Spend this many seconds on each, training and restoring; the best settings by then are written.
     #[arg(long, default_value_t = 60.0, value_name = "SECONDS", value_parser = seconds)]
     seconds: f64,
-    /// Try every combination of the values instead of one setting after another, to see what the shorter way misses.
+    /// Try every combination of the values instead of one setting after another, to see what the shorter search misses.
     #[arg(long)]
     exhaustive: bool,
     /// Print one JSON object with every trial.
     #[arg(long)]
     json: bool,
-    /// Replace a file that is there already.
+    /// Replace an existing file. Default: an existing file is an error.
     #[arg(long)]
     force: bool,
 }
@@ -75,7 +75,10 @@ impl Tune {
     pub fn run(self) -> Result<()> {
         let file = self.output.clone().unwrap_or_else(|| tuned_file(self.configs.as_deref()));
         if file.exists() && !self.force {
-            bail!("{} is there already; --force replaces it, --output names another file", file.display());
+            bail!(
+                "{} exists already; use --force to replace it, or --output to name another file",
+                file.display()
+            );
         }
         let stop = crate::interrupt::finishing("finishing the trial; what was found is written");
         let training = if self.changes.is_empty() { None } else { Some(self.training(&stop)?) };
@@ -140,13 +143,13 @@ impl Tune {
         let mut text = format!("# Found by `clearshot tune{asked}` on this machine.\n");
         if let Some(t) = training {
             text += &format!(
-                "# Training on {}: {:.1} images/s, where it began with {:.1}; batches of up to {} fit.\n",
+                "# Training on {}: {:.1} images/s, {:.1} before tuning; batches of up to {} fit.\n",
                 t.device, t.images_per_second, t.began_with, t.largest_batch
             );
         }
         if let Some(r) = restoring {
             text += &format!(
-                "# Restoring on {}: {:.2} megapixels/s, where it began with {:.2}.\n",
+                "# Restoring on {}: {:.2} megapixels/s, {:.2} before tuning.\n",
                 r.device, r.megapixels_per_second, r.began_with
             );
         }

@@ -41,7 +41,7 @@ pub struct RestoreTrial {
     pub taken: bool,
 }
 
-/// What tuning found.
+/// The result of tuning.
 #[derive(Clone, Debug, Serialize)]
 pub struct RestoreTuned {
     pub device: String,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A run of it, by a line as it is typed.
+/// Runs it with a command line.
 pub fn clearshot(arguments: &str, folder: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_clearshot"))
         .args(arguments.split_whitespace())

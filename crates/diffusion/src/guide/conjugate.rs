@@ -1,4 +1,4 @@
-//! Conjugate gradients as a part of a graph, for each image by itself.
+//! Conjugate gradients as part of a graph, separately for each image of a batch.
 
 use super::correct::{TINY, per_image};
 use clearshot_graph::ops::Binary;

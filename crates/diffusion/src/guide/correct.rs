@@ -1,4 +1,4 @@
-//! The correction as nodes.
+//! The corrections of all laws as nodes.
 
 use super::{DIAGNOSTICS, Discrepancy, Guide, Law, NormAdaptive, covariance, proximal};
 use crate::denoiser::LevelInputs;

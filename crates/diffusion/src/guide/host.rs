@@ -1,13 +1,13 @@
-//! The same corrections on plain f64 numbers: for oracles, and to test the graph's against.
+//! The same corrections in plain f64 on the host, for oracles and as the reference for the graph's.
 //!
-//! One image of one channel. [`Law::Through`] needs the denoiser's derivative, which the caller gives.
+//! For a single image with one channel. [`Law::Through`] needs the derivative of the denoiser, which the caller provides.
 
 use super::{Covariance, Discrepancy, Guide, Law, Measurement, Proximal};
 use crate::Error;
 use crate::level::Level;
 use clearshot_physics::{Electrons, Likelihood, Normalised, PhysicsError, Whitening};
 
-/// What the measurement says at a point.
+/// The likelihood of the measurement at a point.
 struct Evidence {
     mean: Vec<f64>,
     slope: Vec<f64>,

@@ -1,5 +1,4 @@
-//! The laws by which a measurement and the prior are weighed, and their numbers. What they mean stands in the
-//! module above.
+//! The laws that weight the measurement against the prior, and their parameters. The module above explains them.
 
 use crate::Error;
 use crate::level::Level;

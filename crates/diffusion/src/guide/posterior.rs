@@ -1,7 +1,6 @@
-//! Mean and standard deviation over several samples, one sample at a time.
+//! Mean and standard deviation over several samples, computed one sample at a time.
 //!
-//! Samples are told apart by their seeds, which follow from an image's seed and the sample's number, so any
-//! of them can be drawn again alone.
+//! The seed of a sample follows from the seed of the image and the number of the sample, so each can be drawn again separately.
 
 use crate::Error;
 use crate::noise::Tile;

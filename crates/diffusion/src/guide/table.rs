@@ -1,4 +1,4 @@
-//! The laws by name, for command lines and configurations: what each is called, what it takes, what it does.
+//! The laws by name, for command lines and configurations: name, parameters and a short description.
 
 use super::law::{Covariance, Discrepancy, Law, NormAdaptive, Proximal};
 use crate::Error;

@@ -1,7 +1,7 @@
 //! The variational bound, for networks that learn the variance of the reverse step (Nichol and Dhariwal 2021).
 //!
-//! Their hybrid objective adds a small multiple of it to the simple loss. The bound teaches the variance alone: its
-//! gradient stops at the mean, which the simple loss teaches.
+//! Their hybrid objective adds a small multiple of it to the simple loss. The bound trains only the variance: its gradient
+//! stops at the mean, which the simple loss trains.
 
 use super::{mean_of_each, terms};
 use crate::denoiser::{Estimate, LevelInputs};

@@ -1,4 +1,4 @@
-//! Which levels training draws.
+//! The distribution of noise levels in training.
 
 use crate::Error;
 use crate::level::{Clock, Level};

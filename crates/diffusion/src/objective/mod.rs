@@ -1,8 +1,8 @@
-//! Objectives: what training makes small, as nodes of a graph.
+//! Training objectives as nodes of a graph.
 //!
-//! The main term compares a network's prediction with its target, each image weighted by its level; further
-//! terms compare clean images. Every builder gives a scalar, the mean over images of the mean over an
-//! image's elements, so that terms add up with weights that the caller multiplies in.
+//! The main term compares the prediction of a network with its target, with a weight that depends on the noise level;
+//! further terms compare clean images. Every function returns a scalar, the mean over images of the mean over the elements
+//! of an image, so that terms can be added with weights.
 
 mod bound;
 mod draw;

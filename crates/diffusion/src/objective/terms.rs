@@ -1,4 +1,4 @@
-//! Further terms: counts, agreement with what was measured, intensities, edges, frequencies and wavelets.
+//! Further terms of the loss: counts, consistency with the measurement, intensities, edges, frequencies and wavelets.
 
 use super::Distance;
 use clearshot_graph::ops::{Geometry, PadMode, ReduceKind, Unary};
@@ -69,7 +69,7 @@ pub struct Ramp {
     pub full: f64,
     /// The share at the first iteration.
     pub from: f64,
-    /// The iteration at which it is full.
+    /// Iteration at which the full weight is reached.
     pub over: u64,
 }
 
@@ -94,7 +94,7 @@ pub fn intensity(b: &mut Builder, kind: Distance, x0: Value, target: Value) -> V
 /// Sobel's filter along X; along Y it is the transpose.
 const SOBEL: [[f32; 3]; 3] = [[-1.0, 0.0, 1.0], [-2.0, 0.0, 2.0], [-1.0, 0.0, 1.0]];
 
-/// The difference of two batches as planes `[N, Y, X, C]`, volumes plane by plane; nothing where they are no images.
+/// The difference of two batches as planes `[N, Y, X, C]`, volumes plane by plane; `None` if they are not images.
 #[track_caller]
 fn difference_of_planes(b: &mut Builder, what: &str, x0: Value, target: Value) -> Option<Value> {
     let difference = b.sub(x0, target);

@@ -1,4 +1,4 @@
-//! How much an image counts, by its noise level.
+//! Weights of images by noise level.
 
 use crate::denoiser::LevelInputs;
 use crate::level::{Level, Step};

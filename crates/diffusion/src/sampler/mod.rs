@@ -1,10 +1,9 @@
-//! Samplers: walks from noise to an image.
+//! Samplers: sequences of steps from noise to an image.
 //!
-//! A sampler is a function from levels to a [`Program`]: a list of calls, each asking a denoiser once and
-//! saying how x follows as a mix of what there is. All numbers follow from the levels, so a program is known
-//! before anything runs, in f64. Two interpreters run it: [`crate::host`] on f64 numbers with any
-//! function as the denoiser, and [`crate::Sampler`], which compiles one call into one graph and
-//! replays it.
+//! A sampler is a function from levels to a [`Program`]: a list of calls, each of which evaluates a denoiser once and gives
+//! the next x as a linear combination of known values. All coefficients follow from the levels, so a program is known in
+//! f64 before anything runs. There are two interpreters: [`crate::host`] on f64 numbers with any function as the denoiser,
+//! and [`crate::Sampler`], which compiles one call into a graph and replays it.
 
 mod ddim;
 mod ddpm;
@@ -151,15 +150,15 @@ pub fn named(name: &str) -> Result<&'static Named, Error> {
 /// A sum of what there is after a denoiser was asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Mix {
-    /// What the denoiser was asked about.
+    /// The inputs of the denoiser.
     pub x: f64,
-    /// What it answered.
+    /// The answer.
     pub x0: f64,
-    /// What it would have answered without clipping.
+    /// The result without clipping.
     pub unclipped: f64,
     /// The call's noise.
     pub noise: f64,
-    /// What earlier calls kept.
+    /// The values kept by earlier calls.
     pub kept: [f64; KEPT],
 }
 

@@ -1,4 +1,5 @@
-//! One correction as a graph: the host's, the gradient it says it is, less of what it minimises, each image by itself.
+//! A single correction as a graph: equal to the host's, with the right gradient, decreasing its objective, independent for
+//! each image.
 
 use crate::{SIDE, affine, estimate, evaluate, guide, laws, measurement, model, network, normals, operators};
 use clearshot_diffusion::guide::{DIAGNOSTICS, Discrepancy, Measurement, NormAdaptive, Proximal};

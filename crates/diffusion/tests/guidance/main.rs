@@ -1,5 +1,5 @@
-//! Guides as graphs: one correction against the host and against finite differences (`corrections`), and guides
-//! compiled into samplers (`samplers`). Here is what both look at.
+//! Guides as graphs: single corrections against the host and finite differences (`corrections`), and guides compiled into
+//! samplers (`samplers`). This file has what both use.
 
 mod corrections;
 mod samplers;
@@ -23,7 +23,7 @@ fn normals(n: usize, stream: u32) -> Vec<f64> {
     (0..n as u64).map(|i| key.normal(i).into()).collect()
 }
 
-/// What is seen through: a flat field, or a blur and binning.
+/// The optics: a flat field, or a blur and binning.
 fn operators() -> [(&'static str, Operator); 3] {
     let image = [SIDE, SIDE];
     let flat = (0..SIDE * SIDE).map(|i| 0.8 + 0.4 * (i % 5) as f64 / 5.0).collect();

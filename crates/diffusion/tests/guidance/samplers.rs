@@ -1,4 +1,4 @@
-//! Guides in samplers: to the bit where nothing may change, and draws from the posterior where it is known.
+//! Guides in samplers: bit-identical where nothing may change, and samples from the posterior where it is known.
 
 use crate::{SIDE, affine, estimate, evaluate, guide, laws, measurement, model, network, normals, operators};
 use clearshot_diffusion::guide::posterior::{self, Posterior, tile_of_sample};
@@ -56,7 +56,7 @@ fn bits(x: &[f32]) -> Vec<u32> {
 }
 
 #[test]
-fn no_weight_is_no_guidance_to_the_bit() {
+fn zero_weight_equals_no_guidance_bit_for_bit() {
     let free = sampled(&network, &[7], &[], None, 2);
     let off = [
         Law::Proximal(Proximal { strength: 0.0, ..Proximal::new(0.5) }),
@@ -101,7 +101,7 @@ fn an_image_alone_or_in_a_batch_and_any_threads() {
 }
 
 #[test]
-fn invalid_pixels_say_nothing() {
+fn invalid_pixels_have_no_effect() {
     let shape = Shape::from([1, SIDE, SIDE, 1]);
     let at = Level::new(1.0, 0.5, 600.0);
     let x = Array::new(shape, normals(shape.len(), 3));

@@ -1,5 +1,5 @@
-//! A measured camera as a figure: how noise grows with brightness, how neighbouring pixels share it, what is clipped.
-//! SVG, drawn here so that it stands in a report without anything from elsewhere.
+//! The figure of a measured camera: noise against brightness, correlation of neighbouring pixels, clipping. Drawn as SVG
+//! here, so that a report needs no other files.
 
 use super::plot::escape;
 use super::plot::{number, ticks};

@@ -1,4 +1,4 @@
-//! Every record as one line of CSV.
+//! Records as CSV, one line for each.
 
 use crate::run::{Outcome, Record};
 use std::fmt::Write;

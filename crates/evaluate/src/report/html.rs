@@ -1,6 +1,7 @@
-//! The pages in HTML: of a comparison of methods, and of the files that a run restored. Each is one file, with plots as inline SVG and pictures as inline PNG.
+//! HTML pages: the comparison of methods, and the report of a run of `restore`. Each is a single file with plots as inline
+//! SVG and pictures as inline PNG.
 //!
-//! Their text is in `templates/` of this crate. All that is put into it is escaped but what is marked there as markup: the SVG that this program draws.
+//! The text is in `templates/` of this crate. Everything inserted is escaped, except the SVG drawn by this program.
 
 use super::plot::{Series, lines};
 use super::{peaks, scenes};
@@ -81,7 +82,7 @@ pub fn html(
     })
 }
 
-/// What the page of a run says of one file that it restored.
+/// The section of a run's page for one restored file.
 #[derive(Template)]
 #[template(path = "restored_file.html")]
 pub struct RestoredFile {
@@ -179,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_files_are_text_and_no_markup() {
+    fn file_names_are_escaped() {
         let file = RestoredFile {
             input: "<script>\"a&b\"</script>.tif".into(),
             facts: vec![("axes", "Y<X".into())],

@@ -113,7 +113,7 @@ fn where_models_do_not_win(summary: &Summary) -> String {
     let (lower, unclear): (Vec<&Comparison>, Vec<&Comparison>) =
         (summary.lower().collect(), summary.unclear().collect());
     let all = summary.comparisons.len();
-    let other = "that of the best method there that needs no training";
+    let other = "that of the best untrained method";
     if lower.is_empty() {
         writeln!(out, "Nowhere: in all {all} cells their mean is above {other}.")
             .expect("writing to a string");

@@ -1,4 +1,4 @@
-//! Line plots as SVG, drawn here so that a report is one file that needs nothing from elsewhere.
+//! Line plots as SVG, drawn here so that a report is a single file.
 
 use std::fmt::Write;
 
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_no_markup_and_nothing_gives_nothing() {
+    fn names_are_escaped_and_empty_input_gives_empty_output() {
         let s = |points| Series { name: "<b>&".into(), points, strong: true };
         let svg = lines("a<b", "x", "y", &[s(vec![(5.0, 1.0, 0.5, 1.5), (100.0, 2.0, 1.5, 2.5)])]);
         assert!(svg.contains("&lt;b&gt;&amp;") && !svg.contains("<b>") && svg.ends_with("</svg>\n"));

@@ -1,5 +1,4 @@
-//! Augmentation: the eight symmetries of the square, the same for an input and its target, and small changes of
-//! intensity.
+//! Augmentation: the eight symmetries of the square, the same for an input and its target, and small changes of intensity.
 
 use clearshot_tensor::noise::Key;
 

@@ -1,5 +1,5 @@
-//! Crops of a data set. Which file, where in it, and how it is turned follow from the seed and the crop's number
-//! alone; files that cannot be used are listed with the reason and left out.
+//! Crops of a data set. File, position and orientation follow only from the seed and the number of the crop; unusable files
+//! are left out and listed with the reason.
 
 use super::augment::{Symmetry, intensity};
 use super::list::Entry;
@@ -19,7 +19,7 @@ pub struct CropSpec {
     /// Lengths along Y X, or along Z Y X.
     pub size: Vec<usize>,
     pub seed: u64,
-    /// Turns and flips.
+    /// Whether crops are rotated by multiples of 90 degrees and flipped at random.
     pub augment: bool,
     /// Intensity is multiplied by up to this much more or less than one, input and target alike.
     pub scale: f32,
@@ -242,7 +242,7 @@ impl Dataset {
         }
     }
 
-    /// The first crop of one entry, as it is in the file.
+    /// The first crop of one entry, unchanged from the file.
     pub fn crop_at(&self, entry: usize) -> Result<Crop> {
         let one = Domain { name: String::new(), entries: vec![entry] };
         self.attempt(0, Some(&one), 0)

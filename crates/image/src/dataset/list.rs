@@ -1,5 +1,5 @@
-//! Which files a data set is made of: folders and glob patterns (for manifests see `manifest`); pairs by name; splits by
-//! scene. What is missing or cannot be paired is reported, not passed over in silence.
+//! The files of a data set: folders and glob patterns (for manifests see `manifest`); pairs by name; splits by scene.
+//! Missing or unpaired files are reported.
 
 use crate::address::Address;
 use crate::error::{Error, Result, request};
@@ -115,7 +115,8 @@ impl Listing {
         for entry in &mut self.entries {
             entry.mask = masks.remove(&stem(&entry.input)).or(entry.mask.take());
         }
-        self.unpaired.extend(masks.values().map(|m| format!("{}: no input of that name", m.display())));
+        self.unpaired
+            .extend(masks.values().map(|m| format!("{}: no partner with the same name", m.display())));
         Ok(self)
     }
 
@@ -133,10 +134,12 @@ impl Listing {
                     domain: String::new(),
                     split: None,
                 }),
-                None => listing.unpaired.push(format!("{}: no target named {name}", input.display())),
+                None => listing.unpaired.push(format!("{}: no partner with the same name", input.display())),
             }
         }
-        listing.unpaired.extend(targets.values().map(|t| format!("{}: no input of that name", t.display())));
+        listing
+            .unpaired
+            .extend(targets.values().map(|t| format!("{}: no partner with the same name", t.display())));
         if listing.entries.is_empty() {
             return request(format!("no pairs: {}", listing.unpaired.join("; ")));
         }
@@ -163,7 +166,7 @@ fn by_name(source: &str) -> Result<BTreeMap<String, PathBuf>> {
     let mut map = BTreeMap::new();
     for file in files(source)? {
         if let Some(other) = map.insert(stem(&file), file.clone()) {
-            return request(format!("{} and {} have one name", other.display(), file.display()));
+            return request(format!("{} and {} have the same name", other.display(), file.display()));
         }
     }
     Ok(map)

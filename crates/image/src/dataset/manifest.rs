@@ -1,7 +1,7 @@
-//! Manifests: a data set as one CSV file, with a fingerprint of every file in it.
+//! Manifests: a data set as one CSV file with a fingerprint of every file.
 //!
-//! A folder says which files there are now; a manifest says which there were, what they held, and which belong together.
-//! So a colleague, or the same person a year on, can tell whether they train on the same images.
+//! A folder only shows which files exist now. A manifest records which files there were, their contents, and which belong
+//! together, so that later one can check that the same images are used for training.
 
 use super::list::{Entry, Listing, Split, stem};
 use crate::address::{exists, is_address};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 const COLUMNS: [&str; 9] =
     ["input", "target", "mask", "scene", "domain", "split", "sha256", "target_sha256", "mask_sha256"];
 
-/// What became of a file since its manifest was written.
+/// The state of a file since its manifest was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Altered {
     Missing,
@@ -44,7 +44,7 @@ impl Listing {
         let text = match std::fs::read_to_string(path) {
             Err(e) if e.kind() == std::io::ErrorKind::InvalidData => {
                 return request(format!(
-                    "{}: no text; a manifest is a CSV file with a header line",
+                    "{}: not a text file; a manifest is a CSV file with a header line",
                     path.display()
                 ));
             }
@@ -128,7 +128,7 @@ impl Listing {
         files
     }
 
-    /// Reads every file for its fingerprint. `told` hears how many are done.
+    /// Reads every file for its fingerprint. `told` is called with the number done.
     ///
     /// # Errors
     /// If a file cannot be read.
@@ -142,7 +142,7 @@ impl Listing {
         Ok(())
     }
 
-    /// The files that are not what the manifest says. `told` hears how many are done.
+    /// The files that are not what the manifest says. `told` is called with the number done.
     ///
     /// # Errors
     /// If a file is there and cannot be read.
@@ -329,7 +329,7 @@ mod tests {
         let mut other = again.clone();
         other.entries.swap(0, 1);
         assert_ne!(other.identity(), listing.identity());
-        // One bit, one file less, one that nobody took a fingerprint of.
+        // A flipped bit, a missing file, and one without a fingerprint.
         std::fs::write(elsewhere.join("in/plain.tif"), "in plain.tig").unwrap();
         std::fs::remove_file(elsewhere.join("out/plain.tif")).unwrap();
         let mut unknown = again.clone();
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn fingerprints_that_cannot_be_meant_are_refused_by_their_line() {
+    fn invalid_fingerprints_are_refused_with_their_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("list.csv");
         let sum = "0".repeat(64);

@@ -1,8 +1,9 @@
-//! How many crops of each domain a batch takes.
+//! The number of crops of each domain in a batch.
 //!
-//! A data set of nine thousand nuclei and three hundred filaments, drawn file by file, teaches nuclei. A [`Balance`] says
-//! what share of the draws each domain has, and a [`Mix`] deals the places of batches out by those shares: in every batch
-//! as many as the share says, rounded down or up so that the shares hold over batches, and never fewer than a told number.
+//! If nine thousand files show nuclei and three hundred show filaments, drawing file by file trains mostly on nuclei. A
+//! [`Balance`] sets the share of the draws of each domain, and a [`Mix`] distributes the places of batches by these shares:
+//! each batch has the share rounded down or up so that the shares hold over many batches, and never fewer than a given
+//! number.
 
 use crate::error::{Result, request};
 use serde::{Deserialize, Serialize};
@@ -24,7 +25,7 @@ pub enum Balance {
 
 impl Balance {
     /// What share of the draws each domain has, by the number of its files and its mean loss. Losses that are not there
-    /// yet, or of which one is no number, count as equal. Nothing where files are drawn whatever their domain.
+    /// yet, or of which one is NaN, count as equal. `None` if files are drawn independently of their domain.
     pub fn shares(self, files: &[usize], losses: Option<&[f64]>) -> Option<Vec<f64>> {
         let even = 1.0 / files.len() as f64;
         let proportional = |weights: Vec<f64>| {
@@ -61,14 +62,14 @@ impl Mix {
     /// raised to it, and the others are lowered by one factor.
     ///
     /// # Errors
-    /// If a batch has no room for as many of each, or a share is no number from 0 on.
+    /// If a batch has no room for as many of each, or a share is negative or NaN.
     pub fn new(shares: &[f64], batch: usize, least: usize) -> Result<Mix> {
         if shares.is_empty()
             || shares.iter().any(|s| !s.is_finite() || *s < 0.0)
             || shares.iter().sum::<f64>() <= 0.0
         {
             return request(format!(
-                "shares of domains {shares:?}; they are numbers from 0 on, one above it"
+                "shares of domains {shares:?}; they must be 0 or more, and one of them above 0"
             ));
         }
         if least.checked_mul(shares.len()).is_none_or(|all| all > batch) {

@@ -1,5 +1,5 @@
-//! From values to [-1, 1] and back, by stated limits: least and greatest value, or percentiles. The limits are
-//! saved with a model as JSON.
+//! Scales values to [-1, 1] and back by given limits: minimum and maximum, or percentiles. The limits are saved with a
+//! model as JSON.
 
 use crate::copy::bands;
 use crate::error::{Error, Result, request};

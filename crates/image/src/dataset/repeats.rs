@@ -1,4 +1,4 @@
-//! Repeats: several noisy images of one scene, as files or along T, from which a network learns without a clean image.
+//! Repeats: several noisy images of one scene, as files or along T, for training without clean images.
 
 use super::list::{Entry, Listing, files, stem};
 use crate::error::{Result, request};

@@ -1,7 +1,8 @@
-//! Files decoded once and held in bounded memory, so that a crop costs a copy.
+//! Decoded files in bounded memory, so that a crop costs only a copy.
 //!
-//! A file is decoded when its first crop is asked for and kept in its own pixel type, as long as the limit allows; files beyond the limit are read
-//! again for each crop, through the few that are held open. Which files are held changes how long a crop takes and no value of it.
+//! A file is decoded when its first crop is requested and kept in its own pixel type while the limit allows; other files
+//! are read again for each crop, through a few open handles. Which files are in memory affects only the time of a crop, not
+//! its values.
 
 use super::normalise::Normaliser;
 use crate::dtype::DType;
@@ -97,7 +98,7 @@ impl Store {
         Ok(Pixels::Memory(description, bytes))
     }
 
-    /// The place of a file's pixels; none where there is no room.
+    /// The slot for a file's pixels; `None` if there is no room.
     fn slot(&self, path: &Path) -> Result<Option<Arc<Slot>>> {
         if let Some(slot) = self.lock().held.get(path) {
             return Ok(Some(Arc::clone(slot)));
@@ -138,7 +139,7 @@ impl Pixels {
         }
     }
 
-    /// A region's values as they are meant (slope and intercept applied, blanks as NaN), normalised where that is asked for.
+    /// The physical values of a region (slope and intercept applied, blanks as NaN), normalised on request.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -181,7 +182,7 @@ mod tests {
 
     /// Files of several types are the same from memory and read again; what does not fit is read, and nothing is counted twice.
     #[test]
-    fn what_is_held_is_what_is_in_the_file() {
+    fn stored_pixels_equal_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let mut paths = vec![];
         for dtype in [DType::U8, DType::U16, DType::I32, DType::F32, DType::F64] {

@@ -21,7 +21,7 @@ use crate::share::Share;
 use crate::writer::{Joined, Target, WriteOptions};
 use std::path::Path;
 
-/// What the table knows of a format.
+/// A row of the table of formats.
 pub struct Format {
     pub name: &'static str,
     /// Endings of file names, without the dot, the longest first.
@@ -97,6 +97,9 @@ pub const FORMATS: &[Format] = &[
     },
 ];
 
+/// The usual extensions of the formats that are written.
+pub const WRITTEN: &str = ".tif, .ome.tif, .ome.zarr, .nii.gz, .fits, .npy, .png or .dcm";
+
 fn known() -> String {
     FORMATS.iter().map(|f| f.name).collect::<Vec<_>>().join(", ")
 }
@@ -170,7 +173,7 @@ pub(crate) fn create(
 fn written_as(path: &Path) -> Result<&'static Format> {
     by_name(path)
         .or_else(|| within_zarr(path))
-        .ok_or_else(|| Error::UnknownEnding { path: path.to_path_buf(), known: known() })
+        .ok_or_else(|| Error::UnknownEnding { path: path.to_path_buf() })
 }
 
 /// Refuses what a file of this name cannot hold of an image of this description, before anything is made.

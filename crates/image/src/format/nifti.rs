@@ -1,5 +1,5 @@
-//! NIfTI-1 and 2: single files (packed or not) and pairs of header and image. Headers and extensions are
-//! kept byte for byte, so orientation, intent and whatever else they say come back on writing.
+//! NIfTI-1 and 2: single files (compressed or not) and pairs of header and image. Headers and extensions are kept byte for
+//! byte, so orientation, intent and everything else are preserved on writing.
 
 use crate::aside::AsideFile;
 use crate::bytes::{Bytes, gunzip};

@@ -1,5 +1,5 @@
-//! NumPy's NPY files, and NPZ archives of them. An array has no names: two axes are Y X, a third of up to
-//! four at the end are samples, others stay without a meaning.
+//! NumPy's NPY files, and NPZ archives of them. Arrays have no axis names: two axes are Y X, a third of at most four at the
+//! end are samples, others have no meaning.
 
 use super::zip::{Zip, ZipWriter, checksum};
 use crate::aside::AsideFile;

@@ -1,5 +1,5 @@
-//! PNG with 8 and 16 bits. Rows are decoded as they are asked for, in order; going back starts again. Text,
-//! colour profiles, physical sizes and other chunks that do not belong to the pixels are written back.
+//! PNG with 8 and 16 bits. Rows are decoded on request, in order; going back restarts decoding. Text, colour profiles, physical
+//! sizes and other chunks that do not belong to the pixels are written back.
 
 use crate::aside::AsideFile;
 use crate::bytes::{Bytes, check_expansion};

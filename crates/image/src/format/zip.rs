@@ -1,5 +1,5 @@
-//! Zip archives as stores of members: the directory is read once, members are read at their places by any
-//! number of threads. Stored and deflated members, Zip64; written members are stored.
+//! Zip archives as stores of members: the directory is read once, members are read at their offsets by any number of
+//! threads. Stored and deflated members, Zip64; written members are stored.
 
 use crate::bytes::{Bytes, check_expansion};
 use crate::error::{Fault, Parsed, damaged, unsupported};

@@ -1,4 +1,4 @@
-//! Pixels of a picture for people: red, green and blue, 8 bits each, with text and boxes on them.
+//! The pixels of a picture for viewing: red, green and blue, 8 bits each, with text and boxes.
 
 use super::font;
 use crate::aside::AsideFile;

@@ -1,4 +1,4 @@
-//! Letters of 5 x 7 pixels, drawn here so that no font of the system is needed.
+//! Letters of 5 x 7 pixels, drawn here so that no system font is needed.
 
 pub(super) const WIDTH: usize = 5;
 pub(super) const HEIGHT: usize = 7;

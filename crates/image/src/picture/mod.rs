@@ -1,7 +1,7 @@
-//! Pictures for people: planes as PNG with contrast, colours, a scale bar and labels, alone or side by side.
+//! Pictures for viewing: planes as PNG with contrast, colours, a scale bar and labels, alone or side by side.
 //!
-//! A picture shows values and is no place to keep them: contrast is stretched and large planes are averaged down. The
-//! letters are drawn here ([`font`]), so a picture is the same on every machine.
+//! Pictures are not for measuring: contrast is stretched and large planes are averaged down. Letters are drawn here
+//! ([`font`]), so a picture is the same on every machine.
 
 mod canvas;
 mod font;
@@ -24,7 +24,7 @@ pub struct Stretch {
     pub gamma: f32,
 }
 
-/// The colour of what is no number.
+/// The colour of NaN.
 pub const INVALID: Rgb = [200, 0, 60];
 
 impl Stretch {
@@ -120,7 +120,7 @@ impl Panel {
     /// more than `most` pixels. Memory depends on `most` and on the file's chunks.
     ///
     /// # Errors
-    /// If the file cannot be read, or the region is no plane.
+    /// If the file cannot be read, or the region is not a plane.
     pub fn of_image(label: &str, image: &Image, region: &Region, most: usize) -> Result<Panel> {
         let d = &image.description;
         let (Some(y), Some(x)) = (d.position(Axis::Y), d.position(Axis::X)) else {

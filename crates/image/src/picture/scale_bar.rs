@@ -1,4 +1,4 @@
-//! A bar whose length is a round number of micrometres, and the number.
+//! A scale bar whose length is a round number of micrometres, with its label.
 
 use super::canvas::{BLACK, Canvas, WHITE, text_height, text_width};
 use crate::image::{Axis, Description};

@@ -1,4 +1,5 @@
-//! From a response to an answer: read up to a limit, checked against what was asked, and worded where it is an error or never comes.
+//! Turns a response into an answer: read up to a limit, checked against the request, and worded if it is an error or does
+//! not arrive.
 
 use super::client::{Answer, Ask, Client};
 use super::listing;
@@ -28,7 +29,7 @@ impl Client {
             |name: &str| response.headers().get(name).and_then(|v| v.to_str().ok()).map(str::to_string);
         if let Some(packed) = header("content-encoding").filter(|e| !e.eq_ignore_ascii_case("identity")) {
             let what = format!(
-                "the server sends {} packed once more (content-encoding {packed}), which is not read",
+                "the server sent {} compressed (content-encoding {packed}), which is not supported",
                 ask.key
             );
             return Err(Trouble::Lasting(Fault::Remote(what)));
@@ -61,7 +62,7 @@ impl Client {
         // The whole object in place of a part: what comes before it is let go by, if it is not too much.
         let Some(total) = whole.filter(|total| *total <= super::MOST_SKIPPED) else {
             return Err(Trouble::Lasting(Fault::Remote(format!(
-                "the server sends all of {} where a part of it was asked for ({range}): it knows no ranges, which shards need; copy the image to a local folder first",
+                "the server sent all of {} instead of the requested part ({range}): it does not support range requests, which shards need; copy the image to a local folder first",
                 ask.key
             ))));
         };
@@ -139,7 +140,10 @@ impl Client {
 
     fn silent(&self, ask: &Ask<'_>) -> Trouble {
         let seconds = self.access.patience.as_secs_f64();
-        Trouble::Passing(format!("the server says nothing for {seconds} s to {} {}", ask.method, ask.key), 2)
+        Trouble::Passing(
+            format!("the server did not answer for {seconds} s to {} {}", ask.method, ask.key),
+            2,
+        )
     }
 
     /// No answer at all.
@@ -186,7 +190,7 @@ fn not_found(error: &std::io::Error) -> bool {
 }
 
 fn too_long(ask: &Ask<'_>, length: &str) -> Trouble {
-    Trouble::Lasting(Fault::Limit(format!("{length} of {}, and {} are the most there", ask.key, ask.most)))
+    Trouble::Lasting(Fault::Limit(format!("{length} of {}, and the limit is {}", ask.key, ask.most)))
 }
 
 /// Whether `bytes 4-7/12` is the part that was asked for.

@@ -1,4 +1,4 @@
-//! One request: signed where there are keys, sent over a connection that is kept, and tried again where that may help.
+//! A single request: signed if there are keys, sent over a persistent connection, and repeated where that may help.
 
 use super::answer::Trouble;
 use super::place::{amazon, checked, host_of, unescaped};
@@ -13,12 +13,12 @@ use ureq::http::{Request, Response};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
 
-/// What is asked.
+/// The request.
 pub struct Ask<'a> {
     pub method: &'static str,
     /// On the server, escaped; of S3 behind the bucket.
     pub path: String,
-    /// What messages call it.
+    /// Its name in messages.
     pub key: &'a str,
     /// Escaped.
     pub query: Vec<(String, String)>,
@@ -44,7 +44,7 @@ const PAUSES: u32 = 150;
 
 pub struct Client {
     pub(super) access: Access,
-    /// `https://host`, and for S3 servers that are told apart by paths `/bucket`.
+    /// `https://host`, and `/bucket` for S3 servers with the bucket in the path.
     base: String,
     host: String,
     bucket_path: String,

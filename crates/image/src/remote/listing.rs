@@ -1,4 +1,4 @@
-//! Answers of S3 that are XML: lists of objects, and errors.
+//! XML responses of S3: lists of objects, and errors.
 
 use crate::error::{Fault, Parsed, damaged};
 use roxmltree::{Document, Node};
@@ -38,7 +38,7 @@ impl AnyNamespace for Node<'_, '_> {
 
 /// A list of what lies below `prefix`.
 pub fn parse(body: &[u8], prefix: &str) -> Parsed<Page> {
-    let Ok(xml) = std::str::from_utf8(body) else { return damaged("a list of objects that is no text") };
+    let Ok(xml) = std::str::from_utf8(body) else { return damaged("a list of objects that is not text") };
     let document = Document::parse(xml)
         .map_err(|e| Fault::Remote(format!("the server's list of objects cannot be read: {e}")))?;
     let root = document.root_element();
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_said_in_short() {
+    fn errors_are_short() {
         let (code, text) = said(b"<Error><Code>NoSuchKey</Code><Message>It is\nnot there.</Message></Error>");
         assert_eq!((code.as_deref(), text.as_str()), (Some("NoSuchKey"), "NoSuchKey: It is not there."));
         assert_eq!(said(b"<html><body>Sorry</body></html>"), (None, String::new()));

@@ -1,5 +1,5 @@
-//! Objects behind an address: whole ones, parts of them, lists of them, and new ones. S3 and plain http servers differ in
-//! how an object's URL is made, who signs, and whether anything can be listed or written; all else is one.
+//! Objects at an address: whole objects, parts of them, lists, and new ones. S3 and plain http servers differ in the URL of
+//! an object, in signing, and in whether listing and writing are possible; everything else is shared.
 
 mod answer;
 mod client;
@@ -23,7 +23,7 @@ const MOST_LISTED: u64 = 8 << 20;
 const MOST_SKIPPED: u64 = 1 << 30;
 /// Requests that are under way at once.
 pub(crate) const AT_ONCE: usize = 16;
-/// What one PUT can hold on S3.
+/// The largest object of a single PUT on S3.
 pub(crate) const LARGEST_OBJECT: u64 = 5 << 30;
 
 /// An address and the way to what lies below it.
@@ -95,7 +95,7 @@ impl Remote {
     pub fn get_part(&self, key: &str, start: Option<u64>, length: u64, most: u64) -> Parsed<Option<Vec<u8>>> {
         let most = most.min(MOST);
         if length > most {
-            return Err(Fault::Limit(format!("{length} bytes of {key}, and {most} are the most there")));
+            return Err(Fault::Limit(format!("{length} bytes of {key}, and the limit is {most}")));
         }
         let Some(last) = start.unwrap_or(0).checked_add(length).and_then(|end| end.checked_sub(1)) else {
             return Ok(Some(Vec::new()));

@@ -1,4 +1,4 @@
-//! Where a bucket or a server is: URLs, hosts and paths from names.
+//! The location of a bucket or server: URLs, hosts and paths from names.
 
 use crate::error::{Fault, Parsed};
 
@@ -21,7 +21,7 @@ pub fn checked(endpoint: &str) -> Parsed<String> {
     let rest = endpoint.strip_prefix("http://").or(endpoint.strip_prefix("https://"));
     match rest.filter(|rest| !rest.is_empty() && !rest.contains(['@', '?', '#', ' '])) {
         Some(_) => Ok(endpoint.to_string()),
-        None => Err(Fault::Remote("AWS_ENDPOINT_URL is no http:// or https:// address".to_string())),
+        None => Err(Fault::Remote("AWS_ENDPOINT_URL is not an http:// or https:// address".to_string())),
     }
 }
 

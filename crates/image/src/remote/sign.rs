@@ -1,5 +1,5 @@
-//! Signatures of requests to S3 (AWS Signature Version 4, in the `Authorization` header). Nothing here sends
-//! anything: it is text to text.
+//! Signatures of requests to S3 (AWS Signature Version 4, in the `Authorization` header). Pure functions on text; nothing
+//! is sent here.
 
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
@@ -18,7 +18,7 @@ pub struct Signed<'a> {
     pub payload: &'a str,
 }
 
-/// Who signs, and where for.
+/// The signer and its region.
 pub struct Signer<'a> {
     pub key: &'a str,
     pub secret: &'a str,
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_escaped() {
+    fn special_characters_are_escaped() {
         assert_eq!(escaped("a b/c+ü~.zarr", "/"), "a%20b/c%2B%C3%BC~.zarr");
         assert_eq!(escaped("a/b", ""), "a%2Fb");
     }

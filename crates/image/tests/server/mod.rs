@@ -1,5 +1,5 @@
 //! A small server of objects for tests: GET with ranges, HEAD, PUT, DELETE and lists as S3 has them, over connections that are
-//! kept. It remembers what it was asked, and can be told to misbehave.
+//! kept. It records requests, and can be made to misbehave.
 
 #![allow(dead_code)]
 
@@ -24,7 +24,7 @@ pub struct Asked {
     pub sent: usize,
 }
 
-/// What is done in place of an answer.
+/// Misbehaviour instead of an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mischief {
     Nothing,
@@ -113,7 +113,7 @@ impl Server {
         lock(&self.state.objects)
     }
 
-    /// What was asked since this was called last.
+    /// The requests since the last call.
     pub fn asked(&self) -> Vec<Asked> {
         std::mem::take(&mut *lock(&self.state.asked))
     }

@@ -1,7 +1,7 @@
-//! Metrics of what is in an image: foregrounds, objects and sources.
+//! Metrics of the contents of an image: foregrounds, objects and sources.
 //!
-//! Objects are the values of label images, or what lies above Otsu's threshold in parts that touch, corners included. Pixels
-//! that do not count are background in both images.
+//! Objects are the values of label images, or the connected components (corners included) above Otsu's threshold. Excluded
+//! pixels are background in both images.
 
 use super::{Rule, Score, Subject, given};
 use crate::photometry::{self, Source};
@@ -22,7 +22,7 @@ fn objects(s: &Subject<'_>, image: ImageRef<'_>) -> Result<Labels, MetricError> 
 fn as_labels(image: ImageRef<'_>) -> Result<Labels, MetricError> {
     let label = |(index, &got): (usize, &f64)| match got {
         v if v >= 0.0 && v <= f64::from(u32::MAX) && v.fract() == 0.0 => Ok(v as u32),
-        _ => Err(MetricError::Pixel { what: "label", index, got, needed: "a whole number from 0 on" }),
+        _ => Err(MetricError::Pixel { what: "label", index, got, needed: "a whole number of 0 or more" }),
     };
     let data = image.data().iter().enumerate().map(label).collect::<Result<Vec<u32>, _>>()?;
     Ok(Labels { data, shape: image.shape().to_vec(), count: 0 })

@@ -1,4 +1,4 @@
-//! Metrics of what a restoration left over of its measurement: `chi2`, `ks`, `whiteness`, `bias`.
+//! Metrics of the residual between a restoration and its measurement: `chi2`, `ks`, `whiteness`, `bias`.
 
 use super::{Measured, Rule, Score, Subject, given};
 use crate::residual;

@@ -1,4 +1,4 @@
-//! What a metric gives: a value, what belongs to it, and how those of several planes become one.
+//! The result of a metric: a value, its details, and the combination of several planes.
 
 use crate::frc::{Curve, Resolution, Ring, Threshold};
 

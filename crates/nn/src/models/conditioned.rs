@@ -1,10 +1,13 @@
-//! A diffusion network that is given the measurement in one of the three ways of latent diffusion's `DiffusionWrapper`, by its names:
-//! `concat`, as channels beside the noisy image; `crossattn`, as patches that attention looks at; `adm`, as one vector that scales and shifts features as the time does.
+//! A diffusion network conditioned on the measurement in one of the three ways of latent diffusion's `DiffusionWrapper`, by
+//! its names: `concat`, as channels next to the noisy image; `crossattn`, as patches for cross-attention; `adm`, as one
+//! vector that scales and shifts features like the time embedding.
 //!
-//! Images go in as they do for every network, the noisy channels first and those of the measurement behind them; the key alone says which way the latter take, so that the three can be
-//! compared on the same data. The network inside is a UNet2DConditionModel. With `crossattn`, a convolution makes a token of each patch, with its place as fixed sines and
-//! cosines; the same code of each pixel's place stands beside the noisy image, for attention could not find the patch of a place otherwise. With `adm`, convolutions of stride 2 and a mean over all that is left
-//! make the vector, which therefore says what an image is like and not what is where.
+//! Images have the same layout as for every network, the noisy channels first and those of the measurement after them; only
+//! the key selects how the latter are used, so that the three can be compared on the same data. The inner network is a
+//! UNet2DConditionModel. With `crossattn`, a convolution makes a token of each patch, and its position is encoded by fixed
+//! sines and cosines; the same code of each pixel's position is concatenated with the noisy image, because attention could
+//! not find the patch of a position otherwise. With `adm`, convolutions of stride 2 and a global mean make the vector,
+//! which therefore describes the image as a whole and not what is where.
 
 use crate::Error;
 use crate::layers::{self, Scope};
@@ -19,7 +22,7 @@ use clearshot_tensor::Shape;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-/// What `_class_name` says.
+/// The value of `_class_name`.
 pub const CLASS_NAME: &str = "Conditioned";
 
 /// Channels of the code of a pixel's place.

@@ -1,8 +1,8 @@
 //! Reading configurations, and the checks that all of them need.
 //!
-//! What a user wrote is a struct of plain values whose keys are known or refused; what it means is another
-//! struct in which every choice is made. The functions here are for the way from the first to the second:
-//! each refusal names the key, what it was, and what is supported.
+//! What a user wrote is a struct of plain values whose keys are known or refused; it resolves to another struct in which
+//! every choice is made. The functions here are for this conversion: each error names the key, its value, and what is
+//! supported.
 
 use crate::Error;
 use clearshot_config::nearest;
@@ -25,7 +25,7 @@ pub(crate) fn object(text: &str) -> Result<Map<String, Json>, Error> {
     serde_json::from_str(text).map_err(|e| Error::NotJson { reason: e.to_string() })
 }
 
-/// A configuration from an object. Keys that begin with `_` are bookkeeping of whoever wrote the file: they
+/// A configuration from an object. Keys that begin with `_` are bookkeeping of the program that wrote the file: they
 /// are kept where `C` has a place for them.
 ///
 /// # Errors

@@ -1,8 +1,9 @@
-//! pix2pixHD's discriminator of patches at several scales (Wang et al. 2018), as CytoDL has it, in 2-D and 3-D.
+//! pix2pixHD's multi-scale patch discriminator (Wang et al. 2018), as in CytoDL, in 2-D and 3-D.
 //!
-//! It is shown an image beside what the image was made from, and says of every patch whether it is a real one. Each scale has a network of its own, on images that
-//! are averaged down by 3 x 3 windows, two pixels apart. Not a [`Network`](super::Network): what it gives are the activations of every layer, which training
-//! compares, and no model holds it. Parameters have CytoDL's names.
+//! It gets an image together with the image it was made from, and classifies every patch as real or generated. Each scale
+//! has its own network, on images that are averaged down with 3 x 3 windows and a stride of two. Not a
+//! [`Network`](super::Network): its output are the activations of every layer, which training compares, and it is not part
+//! of a saved model. Parameters have CytoDL's names.
 
 use crate::Error;
 use crate::init::{Law, Param};

@@ -1,8 +1,9 @@
-//! DnCNN (Zhang et al. 2017): a chain of 3 x 3 convolutions that predicts the noise, which is taken off its input.
+//! DnCNN (Zhang et al. 2017): a chain of 3 x 3 convolutions that predicts the noise, which is subtracted from its input.
 //!
-//! As KAIR's released weights have it, with the batch norms merged into the convolutions, and with their names: `model.0`, `model.2`
-//! and so on; or with batch norms behind the inner convolutions (`norm` is `batch`), as the paper trains it and KAIR names it in training. In 2-D and 3-D. Its receptive field is as many pixels to each side as there are layers, so it is exact on tiles. The last layer starts
-//! at zero: the first output is the input.
+//! As KAIR's released weights have it, with batch norms merged into the convolutions, and with their names (`model.0`,
+//! `model.2` and so on); or with batch norms after the inner convolutions (`norm` is `batch`), as in the paper's training
+//! and with KAIR's names for it. In 2-D and 3-D. Its receptive field extends as many pixels to each side as there are
+//! layers, so it is exact on tiles. The last layer is initialised with zeros: the first output is the input.
 
 use crate::Error;
 use crate::init::Law;

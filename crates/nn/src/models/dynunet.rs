@@ -1,9 +1,9 @@
-//! MONAI's `DynUNet`, nnU-Net's shape of network in 2-D and 3-D: convolutions with norm and leaky ReLU,
-//! strides and kernels of each level as the data's resolution asks for, transposed convolutions on the way up.
+//! MONAI's `DynUNet`, the network of nnU-Net in 2-D and 3-D: convolutions with norm and leaky ReLU, strides and kernels of
+//! each level chosen by the resolution of the data, transposed convolutions on the way up.
 //!
-//! With deep supervision the upper levels have outputs of their own, which training compares with the target
-//! too, each half as heavy as the one above it; inference gives the first. MONAI's files name every
-//! parameter a second time below `skip_layers`; those names are dropped when they are read.
+//! With deep supervision the upper levels have their own outputs, which training also compares with the target, each with
+//! half the weight of the one above it; inference returns the first. MONAI's files name every parameter a second time below
+//! `skip_layers`; these names are dropped on reading.
 
 mod config;
 
@@ -15,7 +15,7 @@ use clearshot_graph::Value;
 use clearshot_graph::ops::{Geometry, ResizeMode, Unary};
 use clearshot_tensor::Shape;
 
-/// What stands in front of the second names of parameters in MONAI's files.
+/// The prefix of the second names of parameters in MONAI's files.
 pub const ALIASES: &str = "skip_layers.";
 
 /// Every choice made and checked; see [`DynUNetConfig::resolve`].

@@ -1,12 +1,12 @@
-//! The networks of EDM (Karras et al. 2022), under their preconditioning: DDPM++ and NCSN++ of Song et al.
-//! (`SongUNet`) and ADM of Dhariwal and Nichol (`DhariwalUNet`).
+//! The networks of EDM (Karras et al. 2022), with their preconditioning: DDPM++ and NCSN++ of Song et al. (`SongUNet`) and
+//! ADM of Dhariwal and Nichol (`DhariwalUNet`).
 //!
-//! All three are one list of layers: [`EdmConfig::resolve`] writes it down, the builder walks it. Their
-//! differences are a handful of choices that the blocks share (`Style`). Parameters have the names of the
-//! authors' files, which hold the nominal size of each level (`model.enc.16x16_block0`); images of other sizes
-//! are taken too. The output is the denoised image; under improved DDPM's preconditioning the network has twice its
-//! channels, of which the second half, the learned variance, is not part of it. `condition_channels` is ours: channels
-//! that stand beside the noisy image and are not noisy themselves, the input `condition`.
+//! All three are one list of layers, which [`EdmConfig::resolve`] makes and the builder follows. They differ in a handful
+//! of choices that the blocks share (`Style`). Parameters have the names of the authors' files, which contain the nominal
+//! size of each level (`model.enc.16x16_block0`); images of other sizes are accepted too. The output is the denoised image;
+//! with improved DDPM's preconditioning the network has twice as many channels, of which the second half, the learned
+//! variance, is not part of the output. `condition_channels` is ours: noise-free channels next to the noisy image, the
+//! input `condition`.
 
 mod block;
 mod config;

@@ -1,9 +1,11 @@
-//! A network that gives an image on a finer grid than it was taken on: any other network on the coarse grid, then a head on the fine one.
+//! A network for super-resolution: any other network on the coarse grid, then a head on the fine one.
 //!
-//! It is given the image on the fine grid already, every pixel repeated `factor` times along each axis, so that images go in and come out at one size, as those of all
-//! networks do; the first thing that it does is to go back to the coarse grid. The head is CytoDL's: linear interpolation of what the other network gives, a
-//! residual block of two convolutions and one of single pixels, with one feature and instance norms there. Where `norm` is false it has none, and is exact on tiles if the
-//! other network is. The interpolated image itself is added, where channels in and out are as many: the first output is nearly that.
+//! Its input has the size of the fine grid, with every pixel repeated `factor` times along each axis, so that input and
+//! output have the same size as for all networks; its first step is to return to the coarse grid. The head is CytoDL's:
+//! linear interpolation of the other network's output, a residual block of two convolutions and one of single pixels, with
+//! one feature and instance norms there. If `norm` is false it has none, and is exact on tiles if the other network is. If
+//! input and output have the same number of channels, the interpolated image itself is added, so that the first output is
+//! close to it.
 
 use crate::Error;
 use crate::init::Law;
@@ -16,7 +18,7 @@ use clearshot_tensor::Shape;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-/// What `_class_name` says.
+/// The value of `_class_name`.
 pub const CLASS_NAME: &str = "Enlarged";
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,20 +1,20 @@
-//! A network that grows with the images it is trained on: 32, 64, 96, 128 pixels, the same weights throughout.
+//! A network that grows with the resolution of its training images: 32, 64, 96, 128 pixels, keeping its weights.
 //!
-//! A core works at the first resolution. Every further stage stands around what was there before: one block
-//! in front, which then shrinks its features to the resolution below, and one behind the features enlarged
-//! again. The layers from and to the image are shared by all stages. So the parameters of a stage are among
-//! those of every later one, and growing keeps them all ([`grow`]).
+//! A core works at the first resolution. Every further stage surrounds the previous ones: one block before them, after
+//! which features are downsampled to the resolution below, and one after the features are upsampled again. The layers from
+//! and to the image are shared by all stages. The parameters of a stage are therefore among those of every later one, and
+//! growing keeps them all ([`grow`]).
 //!
-//! A new stage is blended in by the input `alpha`, from 0 to 1: at 0 the output is that of the stage below
-//! on the shrunk image, enlarged, exactly; at 1 the old way from and to the image is out. With `blend` false
-//! that way is not even built. 2-D and 3-D.
+//! A new stage is blended in by the input `alpha`, from 0 to 1: at 0 the output is exactly that of the stage below on the
+//! downsampled image, upsampled; at 1 the old path from and to the image has no effect. With `blend` false that path is not
+//! even built. 2-D and 3-D.
 
 use crate::Error;
 use crate::init::Param;
 use crate::layers::{self, AttentionStyle, Conditions, Resample, ResnetStyle, Scope};
 use crate::models::config::{self, MOST_CHANNELS, MOST_LAYERS, MOST_LEVELS, count, counts, unsupported};
+use crate::models::modulation::{self, Modulation};
 use crate::models::network::{Given, Network, Port, multiples};
-use crate::models::told::{self, Told};
 use crate::weights::Weights;
 use clearshot_graph::ops::ResizeMode;
 use clearshot_graph::{Builder, Type, Value};
@@ -80,7 +80,7 @@ pub struct Growing {
     blocks: usize,
     head: Option<usize>,
     style: ResnetStyle,
-    told: Told,
+    modulation: Modulation,
 }
 
 impl GrowingConfig {
@@ -124,8 +124,8 @@ impl GrowingConfig {
             core,
             blocks: count("blocks", self.blocks, MOST_LAYERS)?,
             head: self.attention_head_dim,
-            style: told::style(self.groups, &all)?,
-            told: Told::new(channels, self.vector_dim)?,
+            style: modulation::style(self.groups, &all)?,
+            modulation: Modulation::new(channels, self.vector_dim)?,
         })
     }
 }
@@ -280,7 +280,7 @@ impl Network for Growing {
 
     fn ports(&self, image: Shape) -> Vec<Port> {
         let alpha = self.blend.then(|| Port::new("alpha", Type::f32(Shape::SCALAR)));
-        self.told.ports(image).into_iter().chain(alpha).collect()
+        self.modulation.ports(image).into_iter().chain(alpha).collect()
     }
 
     fn check_size(&self, size: &[usize]) -> Result<(), String> {
@@ -292,8 +292,8 @@ impl Network for Growing {
     }
 
     fn add(&self, s: &mut Scope<'_>, given: &Given) -> Value {
-        let emb = self.told.embed(s, given);
-        let with = Told::conditions(s, emb);
+        let emb = self.modulation.embed(s, given);
+        let with = Modulation::conditions(s, emb);
         let (x, last) = (given.x(), self.last());
         let image = s.b.shape(x);
         let h = self.features(s, x);

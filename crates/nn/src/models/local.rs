@@ -1,15 +1,16 @@
 //! A UNet in which every pixel depends on a bounded neighbourhood: no norms over space and no attention.
 //!
-//! A tile with a wide enough margin is then computed exactly as the whole image would be, so a restored image
-//! does not depend on how it was cut. Without norms a residual block is two convolutions, the first with the
-//! time's embedding added and activated, the second starting at zero; skip connections are added, not
-//! concatenated. 2-D and 3-D, with or without a time, with vector conditioning.
+//! A tile with a sufficient margin then gives exactly the values of the whole image, so a restored image does not depend on
+//! its tiles. Without norms a residual block is two convolutions, the first with the time embedding added and activated,
+//! the second initialised with zeros; skip connections are added, not concatenated. 2-D and 3-D, with or without a time,
+//! with vector conditioning.
 //!
-//! Stacks have fewer planes than rows, further apart. A `planar` network shrinks them in the plane alone, and of a block's two
-//! convolutions only the first looks along Z: two thirds of the work of cubes, and a few planes of margin for tiles.
+//! Stacks have fewer planes than rows, with larger distances. A `planar` network downsamples them only within planes, and
+//! of the two convolutions of a block only the first extends along Z: two thirds of the work of full 3-D convolutions, and
+//! tiles need a margin of only a few planes.
 //!
-//! It may say how large its error is (`error`): three convolutions look at what the last level has found, and no gradient goes from
-//! them into the rest. The image is the same with them and without.
+//! It may state its own error (`error`): three convolutions read the features of the last level, without gradients into the
+//! rest. The image is the same with and without them.
 
 use crate::Error;
 use crate::init::Law;
@@ -17,8 +18,8 @@ use crate::layers::{self, Layer, Scope};
 use crate::models::config::{
     self, MOST_CHANNELS, MOST_LAYERS, MOST_LEVELS, OneOrEach, count, counts, unsupported,
 };
+use crate::models::modulation::Modulation;
 use crate::models::network::{Answer, Given, Network, Port, multiples};
-use crate::models::told::Told;
 use clearshot_graph::Value;
 use clearshot_graph::ops::Geometry;
 use clearshot_tensor::Shape;
@@ -37,7 +38,7 @@ pub struct LocalConfig {
     pub blocks: OneOrEach<usize>,
     /// Whether volumes keep their planes at every level; see the module.
     pub planar: bool,
-    /// Whether the network is told a time.
+    /// Whether the network has a time input.
     pub time: bool,
     /// Values of the conditioning vector; 0 for none.
     pub vector_dim: usize,
@@ -70,7 +71,7 @@ pub struct Local {
     channels: Vec<usize>,
     blocks: Vec<usize>,
     planar: bool,
-    told: Option<Told>,
+    modulation: Option<Modulation>,
     error: Option<usize>,
 }
 
@@ -98,8 +99,8 @@ impl LocalConfig {
             return Err(unsupported("planar", "true".into(), "false, or `spatial_dims` 3"));
         }
         // The time's code is made of pairs.
-        let told = match self.time {
-            true => Some(Told::new(self.channels[0].next_multiple_of(2), self.vector_dim)?),
+        let modulation = match self.time {
+            true => Some(Modulation::new(self.channels[0].next_multiple_of(2), self.vector_dim)?),
             false => None,
         };
         let error = match self.error {
@@ -113,7 +114,7 @@ impl LocalConfig {
             channels: self.channels.clone(),
             blocks,
             planar: self.planar,
-            told,
+            modulation,
             error,
         })
     }
@@ -122,7 +123,7 @@ impl LocalConfig {
 const ZERO: Layer = Layer { bias: true, law: Law::Zero };
 
 impl Local {
-    /// What sizes along (Z,) Y, X are multiples of.
+    /// The numbers that sizes along (Z,) Y, X must be multiples of.
     fn multiples(&self) -> Vec<usize> {
         let mut each = vec![1 << (self.channels.len() - 1); self.dims];
         if self.planar {
@@ -159,10 +160,10 @@ impl Local {
         h
     }
 
-    /// What the last level has found of the image.
+    /// The features of the last level.
     fn features(&self, s: &mut Scope<'_>, given: &Given) -> Value {
-        let emb = self.told.map(|told| {
-            let emb = told.embed(s, given);
+        let emb = self.modulation.map(|modulation| {
+            let emb = modulation.embed(s, given);
             s.b.silu(emb)
         });
         let coarsest = self.channels.len() - 1;
@@ -193,7 +194,7 @@ impl Local {
         layers::conv_by(&mut s.at("conv_out"), features, self.out_channels, [3; 3], geometry, ZERO)
     }
 
-    /// What the features say of the error, without a gradient to them.
+    /// The error predicted from the features, without a gradient to them.
     fn error(&self, s: &mut Scope<'_>, features: Value, width: usize) -> Value {
         let mut s = s.at("error");
         let mut h = s.b.stop_gradient(features);
@@ -220,7 +221,7 @@ impl Network for Local {
     }
 
     fn ports(&self, image: Shape) -> Vec<Port> {
-        self.told.map_or(vec![], |told| told.ports(image))
+        self.modulation.map_or(vec![], |modulation| modulation.ports(image))
     }
 
     fn check_size(&self, size: &[usize]) -> Result<(), String> {

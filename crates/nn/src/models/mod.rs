@@ -1,8 +1,8 @@
 //! Networks, one file each, and the table of them.
 //!
-//! A network is a configuration, which resolves to a checked description, which is a [`Network`]: parameters,
-//! inference and training follow from that. [`ARCHITECTURES`] is the list that help texts, the command line and
-//! tests go by; adding a network is a file and a row.
+//! A network is a configuration, which resolves to a checked description, which is a [`Network`]: parameters, inference and
+//! training follow from that. [`ARCHITECTURES`] is the list used by help texts, the command line and tests; to add a
+//! network, add a file and a row.
 
 pub mod conditioned;
 pub mod config;
@@ -13,6 +13,7 @@ pub mod edm;
 pub mod enlarged;
 pub mod growing;
 pub mod local;
+mod modulation;
 pub mod multiscale;
 pub mod n2v;
 pub mod named;
@@ -20,7 +21,6 @@ pub mod network;
 pub mod preconditioned;
 pub mod quantised;
 pub mod rosinality;
-mod told;
 pub mod unet2d;
 pub mod unet2d_condition;
 pub mod vit;

@@ -1,15 +1,14 @@
 //! One set of weights over a pyramid of images, from the coarsest to the finest.
 //!
-//! Every scale runs the same layers: it sees its own image, and from the next coarser scale the estimate and
-//! the features, both enlarged - the skip connections between scales. It adds a correction to that estimate. The
-//! number of scales is a choice at each use and no part of the weights; which scale it is at, the network is told
-//! like the time. 2-D and 3-D.
+//! Every scale runs the same layers. Their inputs are the image of the scale, and the upsampled estimate and features of
+//! the next coarser scale (skip connections between scales); they add a correction to that estimate. The number of scales
+//! is chosen at each use and not part of the weights; the network gets the scale in the same way as the time. 2-D and 3-D.
 
 use crate::Error;
 use crate::layers::{self, Resample, ResnetStyle, Scope};
 use crate::models::config::{self, MOST_CHANNELS, MOST_LAYERS, MOST_LEVELS, count};
+use crate::models::modulation::{self, Modulation};
 use crate::models::network::{Given, Network, Port, multiples};
-use crate::models::told::{self, Told};
 use clearshot_graph::ops::ResizeMode;
 use clearshot_graph::{Builder, Value};
 use clearshot_tensor::{Shape, Tensor};
@@ -56,7 +55,7 @@ pub struct MultiScale {
     channels: usize,
     blocks: usize,
     style: ResnetStyle,
-    told: Told,
+    modulation: Modulation,
 }
 
 impl MultiScaleConfig {
@@ -80,8 +79,8 @@ impl MultiScaleConfig {
             scales: count("scales", self.scales, MOST_LEVELS)?,
             channels,
             blocks: count("blocks", self.blocks, MOST_LAYERS)?,
-            style: told::style(self.groups, &[channels])?,
-            told: Told::new(channels, self.vector_dim)?,
+            style: modulation::style(self.groups, &[channels])?,
+            modulation: Modulation::new(channels, self.vector_dim)?,
         })
     }
 }
@@ -94,7 +93,7 @@ struct Coarser {
 }
 
 impl MultiScale {
-    /// Enlarged to the size of `like`; zeros where there is no coarser scale.
+    /// Upsampled to the size of `like`; zeros if there is no coarser scale.
     fn enlarged(&self, b: &mut Builder, coarser: Option<Coarser>, like: Value) -> [Value; 2] {
         let shape = b.shape(like);
         let zeros = |b: &mut Builder, channels: usize| {
@@ -119,10 +118,10 @@ impl MultiScale {
         let [before, features] = self.enlarged(s.b, coarser, x);
         let n = s.b.shape(x)[0];
         let number = s.b.constant(Tensor::full([n], scale as f32));
-        let code = s.b.sinusoidal_embedding(number, self.told.code, true, 0.0, 100.0);
-        let which = layers::time_mlp(&mut s.at("scale_embedding"), code, self.told.width());
+        let code = s.b.sinusoidal_embedding(number, self.modulation.code, true, 0.0, 100.0);
+        let which = layers::time_mlp(&mut s.at("scale_embedding"), code, self.modulation.width());
         let emb = s.b.add(emb, which);
-        let with = Told::conditions(s, emb);
+        let with = Modulation::conditions(s, emb);
         let h = s.b.concat_channels(&[x, before]);
         let h = layers::conv3(&mut s.at("conv_in"), h, self.channels);
         let h = s.b.concat_channels(&[h, features]);
@@ -156,7 +155,7 @@ impl Network for MultiScale {
     }
 
     fn ports(&self, image: Shape) -> Vec<Port> {
-        self.told.ports(image)
+        self.modulation.ports(image)
     }
 
     fn check_size(&self, size: &[usize]) -> Result<(), String> {
@@ -168,7 +167,7 @@ impl Network for MultiScale {
     }
 
     fn add(&self, s: &mut Scope<'_>, given: &Given) -> Value {
-        let emb = self.told.embed(s, given);
+        let emb = self.modulation.embed(s, given);
         let mut pyramid = vec![given.x()];
         for i in 1..self.scales {
             pyramid.push(layers::halved(s.b, pyramid[i - 1]));

@@ -1,8 +1,9 @@
 //! The U-Net of Noise2Void (Krull et al. 2019) and of N2V2 (Hoeck et al. 2022).
 //!
-//! As csbdeep builds it: pairs of convolutions with ReLU, maxima over 2 x 2 pixels on the way down, nearest upsampling and concatenation on the
-//! way up, and a last convolution of one pixel; without batch norms, so that it is exact on tiles. N2V2 has no skip connection at full
-//! resolution and blurs where it samples down, here by the mean of 2 x 2 maxima: without both, blind spots leave a checkerboard. In 2-D and 3-D.
+//! As in csbdeep: pairs of convolutions with ReLU, max pooling over 2 x 2 pixels on the way down, nearest upsampling and
+//! concatenation on the way up, and a last 1 x 1 convolution; without batch norms, so that it is exact on tiles. N2V2 has
+//! no skip connection at full resolution and blurs when it downsamples, here with the mean of 2 x 2 maxima, because blind
+//! spots otherwise leave a checkerboard pattern. In 2-D and 3-D.
 
 use crate::Error;
 use crate::init::Law;

@@ -1,6 +1,6 @@
-//! Networks of every architecture by name, for benchmarks, plans and trials: sizes that people use.
+//! Networks of every architecture by name, in common sizes, for benchmarks and plans.
 //!
-//! diffusers' UNets that benchmarks time have a table of their own, [`super::unet2d::NETWORKS`].
+//! The UNets of diffusers that benchmarks time have their own table, [`super::unet2d::NETWORKS`].
 
 use super::{Network, unet2d};
 

@@ -1,8 +1,8 @@
-//! What every network is: a number of inputs with their types, and a function that adds nodes for them.
+//! The trait of all networks: inputs with types, and a function that adds nodes for them.
 //!
-//! Inputs have names. `x` is the image, `[N, (Z,) Y, X, C]`; the others are the network's [`Port`]s: times
-//! `t`, noise levels `sigma`, classes, vectors, context. From these two descriptions follow the list of
-//! parameters, the graph for inference and the graph of a whole training iteration, once for all networks.
+//! Inputs have names. `x` is the image, `[N, (Z,) Y, X, C]`; the others are the [`Port`]s of the network: times `t`, noise
+//! levels `sigma`, classes, vectors, context. The list of parameters, the graph for inference and the graph of a training
+//! iteration follow from these, in the same way for all networks.
 
 use crate::Error;
 use crate::init::Param;
@@ -83,7 +83,7 @@ impl Answer {
 
 /// How the names of the weights begin that say the error.
 pub const ERROR: &str = "error.";
-/// The share of errors below what is said, and the least one that is told apart, in standard deviations of the noise.
+/// The share of errors below the stated one, and the smallest stated error, in standard deviations of the noise.
 pub const ERROR_SHARE: f64 = 0.9;
 pub const LEAST_ERROR: f64 = 3e-3;
 
@@ -180,12 +180,17 @@ pub trait Network: fmt::Debug + Send + Sync {
         None
     }
 
+    /// What errors of its result count relative to, pixel by pixel, given the image that it learns from; none where all count alike.
+    fn scale_of_errors(&self, _b: &mut Builder, _image: Value) -> Option<Value> {
+        None
+    }
+
     /// The vision transformer that it has for an encoder, whose parameters' names begin with `encoder.`, if it has one.
     fn encoder(&self) -> Option<&Encoder> {
         None
     }
 
-    /// What it predicts embeddings by, if it does.
+    /// Its predictor of embeddings, if it has one.
     fn joint_embedding(&self) -> Option<&Jepa> {
         None
     }
@@ -203,13 +208,13 @@ pub trait Network: fmt::Debug + Send + Sync {
         Answer::of(self.add(s, given))
     }
 
-    /// What training compares with the target, with the weights of each in the loss.
+    /// The outputs that training compares with the target, with their weights in the loss.
     fn outputs(&self, s: &mut Scope<'_>, given: &Given) -> Vec<(f64, Value)> {
         vec![(1.0, self.add(s, given))]
     }
 
     /// Adds the network to `b`, and its parameters to the states, those included that only training reads.
-    /// What does not fit the network becomes the builder's error.
+    /// Mismatches with the network become errors of the builder.
     #[track_caller]
     fn build_on(&self, b: &mut Builder, given: &Given) -> Value {
         match checked_parameters(self, b, given) {

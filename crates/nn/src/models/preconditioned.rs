@@ -1,7 +1,7 @@
-//! Any network that is told a time `t` as a denoiser that is told a noise level `sigma`.
+//! A network with a time input `t` as a denoiser with a noise level input `sigma`.
 //!
-//! A network with more channels in than out is conditioned by concatenation: the noisy image has as many
-//! channels as the output, and the others come by the input `condition`, clean and not scaled.
+//! A network with more input than output channels is conditioned by concatenation: the noisy image has as many channels as
+//! the output, and the others come from the input `condition`, without noise and not scaled.
 
 use crate::Error;
 use crate::layers::Scope;
@@ -19,7 +19,7 @@ pub struct Preconditioned {
 
 impl Preconditioned {
     /// # Errors
-    /// If the network is not told a time, or gives more channels than it takes.
+    /// If the network has no time input, or has more output than input channels.
     pub fn new(network: Box<dyn Network>, precondition: Precondition) -> Result<Preconditioned, Error> {
         let (from, to) = (network.in_channels(), network.out_channels());
         let sizes: Vec<usize> = [1].into_iter().chain(network.example_size()).chain([from]).collect();

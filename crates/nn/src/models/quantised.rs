@@ -1,7 +1,7 @@
-//! Any network with some of its convolutions in 8 bits.
+//! A network with some of its convolutions in 8 bits.
 //!
-//! The network is built as it is; then the convolutions whose weights stand in the table are rounded (`graph::ops::int8`).
-//! Parameters keep their names and shapes, so weights, graphs and files know nothing of it.
+//! The network is built unchanged; then the convolutions whose weights are in the table are rounded (`graph::ops::int8`).
+//! Parameters keep their names and shapes, so weights, graphs and files need no changes.
 
 use crate::Error;
 use crate::layers::Scope;

@@ -1,8 +1,8 @@
-//! The UNet that Rosinality's diffusion code has, as a medical restoration project uses it: residual
-//! blocks told the time by adding or by modulation, attention at chosen strides and in the middle.
+//! The UNet of Rosinality's diffusion code, as used by a medical restoration project: residual blocks with the time added
+//! or as a modulation, attention at chosen strides and in the middle.
 //!
-//! `fold` moves blocks of pixels into channels before the first layer and back behind the last. Heads
-//! divide attention's logits by the square root of *all* channels, as that code does, not of a head's.
+//! `fold` moves blocks of pixels into channels before the first layer and back after the last one. Heads divide the logits
+//! of attention by the square root of *all* channels, as that code does, not of the channels of a head.
 
 use crate::Error;
 use crate::init::{Init, Law};
@@ -135,7 +135,7 @@ impl RosinalityConfig {
     }
 }
 
-/// What every block is given beside its image.
+/// The inputs of every block other than its image.
 #[derive(Clone, Copy)]
 struct With {
     /// The activated time embedding.

@@ -1,9 +1,9 @@
-//! diffusers' `UNet2DModel`: a pyramid of residual blocks with attention at some levels, told the time
-//! by an embedding that every block sees.
+//! diffusers' `UNet2DModel`: a pyramid of residual blocks with attention at some levels, with a time embedding that enters
+//! every block.
 //!
-//! [`UNet2DConfig`] is what a file says, [`UNet2D`] what that means. Building adds nodes for one image
-//! size and batch; parameters have diffusers' names. The way down keeps every block's result, the way
-//! up takes them again in reverse.
+//! [`UNet2DConfig`] holds the contents of a file, [`UNet2D`] the resolved network. Building adds nodes for one image size
+//! and batch; parameters have diffusers' names. The way down keeps the result of every block, the way up uses them in
+//! reverse order.
 
 mod config;
 mod graphs;
@@ -22,7 +22,7 @@ use clearshot_graph::ops::{Geometry, ResizeMode, Unary};
 use clearshot_graph::{Builder, Value};
 use clearshot_tensor::DType;
 
-/// What diffusers calls this network.
+/// The name of this network in diffusers.
 pub const CLASS_NAME: &str = "UNet2DModel";
 
 /// Every choice made and checked; see [`UNet2DConfig::resolve`].

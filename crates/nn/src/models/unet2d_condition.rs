@@ -1,10 +1,8 @@
-//! diffusers' `UNet2DConditionModel`: the pyramid of [`super::unet2d`] whose attention also looks at a context,
-//! a list of vectors that describes what is wanted.
+//! diffusers' `UNet2DConditionModel`: the pyramid of [`super::unet2d`] with cross-attention to a context, a list of vectors.
 //!
-//! Besides context and time it can be told a class, a vector (`class_embed_type: projection`) or SDXL's
-//! `text_embeds` and `time_ids`. `attention_head_dim` is the *number* of heads, a misnomer that diffusers
-//! keeps because files have it. Sizes that are not multiples of the smallest level's are taken: the way up
-//! enlarges to the size that the way down had.
+//! In addition to context and time it can be conditioned on a class, a vector (`class_embed_type: projection`) or SDXL's `text_embeds` and `time_ids`. `attention_head_dim` is the
+//! *number* of heads, a misnomer that diffusers keeps for the sake of existing files. Sizes that are not multiples of the smallest level's are accepted: the way up upsamples to the
+//! size that the way down had.
 
 mod config;
 mod resolve;
@@ -18,7 +16,7 @@ use clearshot_graph::ops::{Geometry, ResizeMode, Unary};
 use clearshot_graph::{Builder, Type, Value};
 use clearshot_tensor::Shape;
 
-/// What diffusers calls this network.
+/// The name of this network in diffusers.
 pub const CLASS_NAME: &str = "UNet2DConditionModel";
 
 /// Every choice made and checked; see [`UNet2DConditionConfig::resolve`].
@@ -41,7 +39,7 @@ pub struct UNet2DCondition {
     style: ResnetStyle,
     pad_downsample: bool,
     linear_projection: bool,
-    /// Width of the context as it is given, where a layer makes it that of the attention.
+    /// Width of the given context, if a layer converts it to that of the attention.
     context_from: Option<usize>,
     /// Kernels of the first and the last layer.
     kernels: [usize; 2],
@@ -91,10 +89,10 @@ struct Added {
     code: usize,
 }
 
-/// How many numbers SDXL is told: original size, crop and target size.
+/// Number of SDXL's conditioning values: original size, crop and target size.
 const TIME_IDS: usize = 6;
 
-/// Vectors of a context where nobody says how many.
+/// Default number of vectors of a context.
 const TOKENS: usize = 77;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -127,7 +125,7 @@ const TRANSFORMER_EPS: f64 = 1e-6;
 const LAYER_EPS: f64 = 1e-5;
 const NO_BIAS: Layer = Layer { bias: false, law: Law::Torch };
 
-/// What every block is given beside its image.
+/// The inputs of every block other than its image.
 #[derive(Clone, Copy)]
 struct With {
     conditions: Conditions,
@@ -140,7 +138,7 @@ impl UNet2DCondition {
         self.levels.iter().flat_map(|l| [l.down, l.up]).chain([mid]).flatten()
     }
 
-    /// Width of the context as it is given; none where nothing looks at one.
+    /// Width of the given context; `None` if there is no cross-attention.
     fn context_width(&self) -> Option<usize> {
         let width = self.attends().map(|a| a.context).next()?;
         Some(self.context_from.unwrap_or(width))

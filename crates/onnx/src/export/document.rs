@@ -1,7 +1,7 @@
-//! What an ONNX file is made of when it is written, and its bytes.
+//! The contents of an ONNX file to be written, and its bytes.
 //!
-//! A length stands in front of every message, so the file is measured before it is written; weights are then turned into
-//! ONNX's layout one at a time, and a large model needs no second copy in memory.
+//! Every message is preceded by its length, so the size of the file is computed before it is written; weights are then
+//! converted to ONNX's layout one at a time, and a large model needs no second copy in memory.
 
 use crate::error::ExportError;
 use crate::wire::Message;
@@ -59,7 +59,7 @@ pub struct Port {
     pub name: String,
     pub dtype: DType,
     pub dims: Vec<Dim>,
-    /// What it is, with its unit.
+    /// Its description, with the unit.
     pub about: String,
 }
 

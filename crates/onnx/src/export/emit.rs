@@ -1,4 +1,4 @@
-//! The nodes of an ONNX graph while they are made: names, constants, sizes that follow from images, and changes of layout.
+//! The nodes of an ONNX graph under construction: names, constants, sizes that follow from images, and changes of layout.
 
 use super::document::{Attribute, Initializer, Node, Source};
 use super::layout;
@@ -15,7 +15,7 @@ pub(super) struct Emitter<'a> {
     /// ONNX's names of the values made so far.
     names: BTreeMap<Value, String>,
     made: BTreeSet<String>,
-    /// What our node being written is called.
+    /// The name of the node that is being written.
     prefix: String,
     op: &'static str,
 }

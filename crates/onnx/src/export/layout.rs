@@ -1,5 +1,5 @@
-//! Where ONNX has the axes of our values: images have their channels last here and second there. What has four or five axes
-//! is an image or a convolution's weight, and both change in the same way.
+//! The ONNX axes of our values: images have channels last here and second there. Values with four or five axes are images
+//! or convolution weights, and both are converted in the same way.
 
 /// Our axes in ONNX's order: axis `i` there is axis `order(rank)[i]` here.
 pub(super) fn order(rank: usize) -> Vec<usize> {

@@ -1,7 +1,7 @@
-//! The noise level as an input of the file, and what a denoiser makes of it.
+//! The noise level as an input of the file, and the numbers that a denoiser derives from it.
 //!
-//! Whoever samples with our own program computes the level's numbers on the host; a file that others run has to do it
-//! itself. A process over sigma takes `sigma`; one over timesteps takes `timestep` and looks its level up.
+//! Our own sampler computes these numbers on the host; a file for other programs has to compute them itself. A process over
+//! sigma takes `sigma`; one over timesteps takes `timestep` and looks up its level.
 
 use crate::error::ExportError;
 use clearshot_diffusion::precondition::Prediction;
@@ -136,7 +136,7 @@ impl LevelValues {
     }
 }
 
-/// What the input of a process means.
+/// The meaning of the input of a process.
 pub(super) fn about(process: &Process) -> String {
     match process {
         Process::Edm { sigma_min, sigma_max, .. } => format!(

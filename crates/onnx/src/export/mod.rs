@@ -1,8 +1,8 @@
 //! Writing models as ONNX.
 //!
-//! The file holds one evaluation of the model ([`evaluation`]): pixels as the camera gave them go in with the camera's
-//! numbers, and restored pixels come out in the same unit. The graph is that of the network before any pass. Sizes of images and
-//! the batch are left open where the network allows it ([`sizes`]).
+//! The file contains one evaluation of the model ([`evaluation`]): camera pixels and camera parameters go in, and restored
+//! pixels come out in the same unit. The graph is that of the network before any pass. Sizes of images and the batch are
+//! left open if the network allows it ([`sizes`]).
 
 mod document;
 mod elementwise;
@@ -54,7 +54,7 @@ pub fn write(model: &Model, settings: &Settings, out: &mut dyn Write) -> Result<
     Ok(Exported { inputs: document.inputs, outputs: document.outputs, multiples })
 }
 
-/// Writes a graph of known sizes as it is, with its weights: a network that was imported, say. `name` is what the file calls it.
+/// Writes a graph of known sizes with its weights, for example an imported network. `name` is its name in the file.
 ///
 /// # Errors
 /// If a node has no form in ONNX, or `out` fails.

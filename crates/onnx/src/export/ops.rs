@@ -1,6 +1,6 @@
-//! Each of our operations in ONNX's; those that move values and sum over axes here, the others in [`super::layers`] and
-//! [`super::elementwise`]. Graphs come as networks are built, before any pass, so fused operations are not among
-//! them; what only training needs is refused.
+//! Conversion of our operations to ONNX; those that move values and sum over axes are here, the others in [`super::layers`]
+//! and [`super::elementwise`]. Graphs are exported before any pass, so they contain no fused operations; operations for
+//! training only are refused.
 
 use super::document::{Attribute, Source};
 use super::elementwise::{binary, unary};

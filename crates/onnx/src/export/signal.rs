@@ -1,4 +1,4 @@
-//! Pixels as files have them to the network's numbers and back, as nodes: what [`clearshot_model::signal`] does on the host.
+//! Conversion of file values to network values and back, as nodes: the counterpart of [`clearshot_model::signal`] on the host.
 
 use super::settings::Settings;
 use clearshot_graph::ops::{Binary, Unary};
@@ -90,7 +90,7 @@ impl Camera {
         b.add_scalar(twice, -1.0)
     }
 
-    /// What the network is given of a measurement, as [`clearshot_model::Photons::condition`].
+    /// The input of the network from a measurement, as [`clearshot_model::Photons::condition`].
     fn condition(&self, b: &mut Builder, image: Value) -> Value {
         let above = b.sub(image, self.offset);
         let electrons = b.mul(above, self.gain);
@@ -151,7 +151,7 @@ impl<'a> Scale<'a> {
         }
     }
 
-    /// What the network is given of the image.
+    /// The input of the network from the image.
     pub fn condition(&self, b: &mut Builder, image: Value) -> Value {
         match self {
             Scale::Photons(camera) => camera.condition(b, image),

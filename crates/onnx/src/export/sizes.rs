@@ -1,8 +1,8 @@
-//! Which sizes of a network's values follow from the sizes of its inputs.
+//! Determines which sizes of a network's values depend on the sizes of its inputs.
 //!
-//! Our graphs have fixed sizes, and files of ONNX need not. So the network is built for several sizes of images: a size that is
-//! the same in all of these graphs belongs to the network, and any other follows from the images. Such a size is written as
-//! that of an earlier value which has it, or a multiple or part of it, in every graph.
+//! Our graphs have fixed sizes, and ONNX files need not. The network is therefore built for several image sizes: a size
+//! that is the same in all of these graphs belongs to the network, and any other depends on the images. It is written as
+//! the size of an earlier value that equals it, or a multiple or fraction of it, in every graph.
 
 use clearshot_graph::{Graph, Value};
 use clearshot_tensor::Shape;

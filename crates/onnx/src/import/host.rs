@@ -1,7 +1,8 @@
-//! Values of the file that are known before anything runs: weights, and the arithmetic on sizes that exporters leave in graphs.
+//! Values of the file that are known before anything runs: weights, and the arithmetic on sizes that exporters leave in
+//! graphs.
 //!
-//! They are computed in f64 by the operations' own plain meanings. What would grow beyond [`MOST`] elements is refused: a
-//! few bytes of a file may ask for a constant of any size.
+//! They are computed in f64. Values that would exceed [`MOST`] elements are refused, because a few bytes of a file may ask
+//! for a constant of any size.
 
 use clearshot_graph::array::Array;
 use clearshot_graph::{Op, Type};
@@ -14,7 +15,7 @@ pub(super) const MOST: usize = 1 << 24;
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
     pub tensor: Rc<Tensor>,
-    /// What the file calls it; weights are known by it.
+    /// Its name in the file, which identifies weights.
     pub name: Rc<str>,
 }
 

@@ -1,9 +1,9 @@
-//! Networks of ONNX as graphs.
+//! ONNX networks as graphs.
 //!
-//! Nodes are taken in the file's order, which is one in which they can run. A value is known ([`host`]) or computed ([`view`]);
-//! each family of operators has a file in [`ops`]. Sizes are known when a graph is made, so a network is imported for one size of
-//! its inputs; that takes milliseconds. What exporters spell out and our graph has as one operation is put together again while
-//! nodes are read: group norm, attention, SiLU, GELU, biases, batch norm inside of convolutions.
+//! Nodes are processed in the order of the file, which is an execution order. A value is known ([`host`]) or computed
+//! ([`view`]); each family of operators has a file in [`ops`]. Sizes are known when a graph is made, so a network is
+//! imported for one size of its inputs, which takes milliseconds. Operations that exporters decompose are fused again while
+//! nodes are read: group norm, attention, SiLU, GELU, biases, batch norm into convolutions.
 
 mod host;
 mod node;

@@ -1,4 +1,4 @@
-//! A node of the file with its attributes and operands, checked as they are asked for.
+//! A node of the file with its attributes and operands, checked on access.
 
 use crate::error::ImportError;
 use crate::file::{Attribute, OnnxNode};
@@ -11,7 +11,7 @@ pub(super) struct Call<'n, 'a> {
 }
 
 impl<'n, 'a> Call<'n, 'a> {
-    /// What the node is called, or by its first result.
+    /// The name of the node, or that of its first result.
     pub fn label(&self) -> String {
         match (self.node.name, self.node.outputs.first()) {
             ("", Some(first)) => format!("the node that makes `{first}`"),

@@ -1,5 +1,5 @@
-//! What is left when patterns have been put together: only what the outputs need. A graph's states stay whatever a pass does,
-//! so weights of what was replaced are taken out here.
+//! Removes what fusing patterns has left over: only values that the outputs need are kept. The states of a graph survive
+//! every pass, so the weights of replaced operations are removed here.
 
 use clearshot_graph::{Graph, Op, Output, Value};
 use clearshot_nn::Weights;

@@ -1,4 +1,4 @@
-//! Values as operands: layouts, parameters, broadcasting, and what a value was made of.
+//! Values as operands: layouts, parameters, broadcasting, and the origin of a value.
 
 use super::host::Host;
 use super::node::Call;

@@ -1,9 +1,9 @@
-//! A value of the file and how it lies in memory.
+//! A value of the file and its layout in memory.
 //!
-//! ONNX has channels second and our kernels have them last. A [`View`] is one of our values whose axes lie in another order than
-//! the file's: transposing a view renames its axes, and reshaping it renames them where the axes that are split or joined
-//! lie side by side. So images are turned to channels last once, and most of the transposing and reshaping around attention costs
-//! nothing.
+//! ONNX has channels second and our kernels have them last. A [`View`] is one of our values with its axes in another order
+//! than in the file: transposing a view renames its axes, and so does reshaping if the axes that are split or joined are
+//! adjacent. Images are therefore converted to channels last once, and most of the transposing and reshaping around
+//! attention costs nothing.
 
 use clearshot_graph::Value;
 use clearshot_tensor::Shape;
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn attention_in_an_image_moves_nothing() {
+    fn attention_over_an_image_needs_no_transposition() {
         // [N, C, H, W] with channels last to [N, C, H W], and back.
         let (sizes, order) = ([2, 8, 3, 5], channels_last(4));
         let (memory, axes) = reshaped(&sizes, &order, &[2, 8, 15]).unwrap();

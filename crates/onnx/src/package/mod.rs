@@ -1,9 +1,9 @@
-//! Packages of the BioImage Model Zoo: a folder with a description (`bioimageio.yaml`, format 0.5), the weights as ONNX, a test
-//! image with what the model makes of it, a cover and a card.
+//! Packages of the BioImage Model Zoo: a folder with a description (`bioimageio.yaml`, format 0.5), the weights as ONNX, a
+//! test image with its expected output, a cover and a model card.
 //!
-//! Programs that run such packages give a model one image, so everything else must be inside: a model of electrons is
-//! packaged for one camera and light level ([`Settings::fixed`]), and a diffusion model answers at once
-//! ([`Settings::direct`]). [`read`] is for packages that others made.
+//! Programs that run such packages pass a single image to the model, so everything else must be fixed: a model that works
+//! in electrons is packaged for one camera and light level ([`Settings::fixed`]), and a diffusion model runs one evaluation
+//! ([`Settings::direct`]). [`read`] is for packages of other projects.
 
 pub mod npy;
 mod rdf;
@@ -32,7 +32,7 @@ pub struct Card {
 /// How a package's images may be cut.
 #[derive(Clone, Debug, PartialEq)]
 struct Cut {
-    /// What sizes are multiples of, (Z,) Y, X.
+    /// The numbers that sizes must be multiples of, (Z,) Y, X.
     step: Vec<usize>,
     /// Pixels at a tile's edge that the network's field of view makes uncertain.
     halo: Vec<usize>,
@@ -125,7 +125,7 @@ fn cut(model: &Model, settings: &Settings, step: Vec<usize>) -> Result<Cut, Expo
     Ok(Cut { least: least.collect(), step, halo })
 }
 
-/// What the model makes of an image, channels last.
+/// The model's result for an image, channels last.
 fn run(graph: &Graph, model: &Model, measured: &Tensor) -> Result<Tensor, ExportError> {
     let failed = |e: &dyn std::fmt::Display| ExportError::Setting(format!("the test image: {e}"));
     let extra: Vec<&str> = graph.inputs().map(|(name, _)| name).filter(|name| *name != "image").collect();

@@ -131,7 +131,7 @@ fn write(value: &Json, indent: usize, out: &mut String) {
     }
 }
 
-/// What stands behind a key.
+/// The text after a key.
 fn nested(value: &Json, indent: usize, out: &mut String) {
     let inner = match value {
         Json::Object(map) => !map.is_empty(),

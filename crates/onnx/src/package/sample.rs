@@ -1,4 +1,4 @@
-//! The test image of a package: round spots of several sizes in the model's own unit, with noise as it is there.
+//! The test image of a package: round spots of several sizes in the unit of the model, with typical noise.
 
 use super::shape;
 use crate::export::Settings;

@@ -1,4 +1,5 @@
-//! A package of the BioImage Model Zoo around a small network, in both formats. The fuzz targets and the tests of `restore` have it too.
+//! A package of the BioImage Model Zoo with a small network, in both formats. Also used by the fuzz targets and the tests
+//! of `restore`.
 
 use clearshot_onnx::package::npy;
 use clearshot_tensor::store::Store;

@@ -131,14 +131,17 @@ impl Stack {
     /// If the frames do not determine their noise.
     pub fn as_repeats(&self, known: &Known) -> Result<CameraMeasurement, CameraError> {
         let told = repeats::from_series(&self.views(), self.shape, known);
-        told.map_err(|source| CameraError::Physics { what: "repeats do not tell the camera", source })
+        told.map_err(|source| CameraError::Physics { what: "repeats do not determine the camera", source })
     }
 
     /// # Errors
     /// If the frames do not determine their noise.
     pub fn as_movie(&self, known: &Known) -> Result<CameraMeasurement, CameraError> {
         let told = movie::from_movies(&self.views(), self.shape, known);
-        told.map_err(|source| CameraError::Physics { what: "the movie does not tell the camera", source })
+        told.map_err(|source| CameraError::Physics {
+            what: "the movie does not determine the camera",
+            source,
+        })
     }
 
     /// # Errors
@@ -146,7 +149,7 @@ impl Stack {
     pub fn as_darks(&self) -> Result<Darkness, CameraError> {
         let frames: Series<'_> = self.views().concat();
         let told = Darkness::of(&frames, self.shape);
-        told.map_err(|source| CameraError::Physics { what: "darks do not tell the read noise", source })
+        told.map_err(|source| CameraError::Physics { what: "darks do not determine the read noise", source })
     }
 
     /// # Errors
@@ -154,7 +157,7 @@ impl Stack {
     pub fn as_flats(&self, dark: Option<&Darkness>, known: &Known) -> Result<CameraMeasurement, CameraError> {
         let frames: Series<'_> = self.views().concat();
         let told = from_flat_fields(&frames, dark, self.shape, known);
-        told.map_err(|source| CameraError::Physics { what: "flats do not tell the gain", source })
+        told.map_err(|source| CameraError::Physics { what: "flats do not determine the gain", source })
     }
 }
 

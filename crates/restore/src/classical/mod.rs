@@ -69,7 +69,7 @@ pub const METHODS: [Row; 6] = [
     },
     Row {
         name: "nlm",
-        about: "non-local means: the mean of places that look alike",
+        about: "non-local means: the mean of similar patches",
         method: Method::NonLocalMeans(nlm::NonLocalMeans::USUAL),
     },
     Row {
@@ -79,7 +79,7 @@ pub const METHODS: [Row; 6] = [
     },
     Row {
         name: "bm3d",
-        about: "blocks that look alike, filtered together; both stages",
+        about: "similar blocks, filtered together; both stages",
         method: Method::Bm3d(bm3d::Bm3d::USUAL),
     },
 ];

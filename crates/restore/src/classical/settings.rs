@@ -35,31 +35,47 @@ impl Method {
                     Whole(&mut m.patch_radius),
                     "patches have 2 radius + 1 pixels along each axis",
                 ),
-                ("search-radius", Whole(&mut m.search_radius), "how far away alike patches are sought"),
-                ("strength", Real(&mut m.strength), "the width of the weights over the noise's deviation"),
+                (
+                    "search-radius",
+                    Whole(&mut m.search_radius),
+                    "search radius for similar patches, in pixels",
+                ),
+                (
+                    "strength",
+                    Real(&mut m.strength),
+                    "width of the weights, relative to the standard deviation of the noise",
+                ),
             ],
             Method::TotalVariation(m) => vec![
-                ("strength", Real(&mut m.strength), "the weight over the noise's deviation"),
-                ("tolerance", Real(&mut m.tolerance), "stops when the energy changes by less than this part"),
-                ("most-steps", Whole(&mut m.most_steps), "stops there at the latest"),
+                (
+                    "strength",
+                    Real(&mut m.strength),
+                    "weight, relative to the standard deviation of the noise",
+                ),
+                (
+                    "tolerance",
+                    Real(&mut m.tolerance),
+                    "stops when the energy changes by less than this fraction",
+                ),
+                ("most-steps", Whole(&mut m.most_steps), "largest number of steps"),
             ],
             Method::Bm3d(m) => vec![
                 (
                     "threshold",
                     Real(&mut m.threshold),
-                    "coefficients below so many deviations are zero (stage 1)",
+                    "coefficients below this many standard deviations are set to zero (stage 1)",
                 ),
                 ("blocks-1", Whole(&mut m.first.blocks), "most blocks of a stack in stage 1, a power of two"),
                 ("step-1", Whole(&mut m.first.step), "distance of reference blocks in stage 1"),
                 (
                     "search-radius-1",
                     Whole(&mut m.first.search_radius),
-                    "how far away blocks are sought in stage 1",
+                    "search radius for similar blocks in stage 1",
                 ),
                 (
                     "likeness-1",
                     Real(&mut m.first.likeness),
-                    "largest mean square apart, in variances, in stage 1",
+                    "largest mean squared difference of similar blocks, in variances, in stage 1",
                 ),
                 (
                     "blocks-2",
@@ -70,12 +86,12 @@ impl Method {
                 (
                     "search-radius-2",
                     Whole(&mut m.second.search_radius),
-                    "how far away blocks are sought in stage 2",
+                    "search radius for similar blocks in stage 2",
                 ),
                 (
                     "likeness-2",
                     Real(&mut m.second.likeness),
-                    "largest mean square apart, in variances, in stage 2",
+                    "largest mean squared difference of similar blocks, in variances, in stage 2",
                 ),
             ],
         }

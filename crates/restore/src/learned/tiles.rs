@@ -94,7 +94,7 @@ impl Conditions {
 pub struct Also {
     /// The estimate before clipping.
     pub unclipped: bool,
-    /// What the network says of the error.
+    /// The error stated by the network.
     pub error: bool,
 }
 

@@ -1,10 +1,9 @@
-//! What a microscope shows of a specimen in three dimensions.
+//! The microscope image of a specimen in three dimensions.
 //!
-//! The specimen is convolved with the PSF of a wide-field microscope (Born and Wolf's) or a confocal one (the product of the
-//! PSFs of excitation and detection, with a little of the wide-field one that passes the pinhole), on a grid at least as fine as
-//! 1.5 pixels along Z, and every n-th plane of that is a plane of the stack: steps along Z are 1 to 4 pixels. The grid is a
-//! little larger than what is shown, and what leaves it on one side enters on the other, so that the specimen does not end
-//! where the picture does.
+//! The specimen is convolved with the PSF of a wide-field microscope (Born and Wolf) or a confocal one (the product of the
+//! excitation and detection PSFs, with a little of the wide-field one that passes the pinhole), on a grid at least as fine
+//! as 1.5 pixels along Z, of which every n-th plane is a plane of the stack: steps along Z are 1 to 4 pixels. The grid is a
+//! little larger than the image and periodic, so that the specimen does not end at the edges of the image.
 
 use super::solid::Solid;
 use crate::SceneError;

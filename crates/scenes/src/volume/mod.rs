@@ -1,6 +1,6 @@
-//! Stacks: specimens with structure in three dimensions, through the PSF of a microscope and at its steps along Z.
+//! Stacks: specimens with structure in three dimensions, through the PSF of a microscope and with its steps along Z.
 //!
-//! The same kinds of scenes as planes have, painted as bodies: chains and tubules that bend in space ([`walks`]), nuclei and
+//! The same kinds of scenes as for planes, painted as bodies: chains and tubules that bend in space ([`walks`]), nuclei and
 //! vesicles ([`bodies`]), walls and networks between random centres ([`walls`]). Every scene draws its magnification, its
 //! style and its microscope ([`microscope`]).
 

@@ -1,7 +1,7 @@
-//! The grid that specimens in three dimensions are painted on, and what they are painted with.
+//! The grid for painting specimens in three dimensions, and the tools for it.
 //!
-//! Places are in pixels along Z, Y and X, whatever the distance of the grid's planes: a ball is a ball. [`Solid::dot`] adds a
-//! point's light, [`Stroke`] paints rods and balls, and [`Lattice`] is a smooth random field.
+//! Positions are in pixels along Z, Y and X, independent of the distance of the grid's planes. [`Solid::dot`] adds the
+//! light of a point, [`Stroke`] paints rods and balls, and [`Lattice`] is a smooth random field.
 
 use crate::canvas::Canvas;
 use crate::dice::Dice;

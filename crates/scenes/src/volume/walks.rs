@@ -1,6 +1,6 @@
-//! What grows along a path in space: fibres, as microtubules and actin, and the tubules of mitochondria.
+//! Structures along paths in space: fibres, such as microtubules and actin, and the tubules of mitochondria.
 //!
-//! A path's heading turns by a curvature that wanders; cells are flat, so that headings are drawn back to the plane.
+//! The heading of a path turns by a varying curvature; cells are flat, so headings are pulled back to the plane.
 
 use super::solid::{Lattice, Solid, Stroke};
 use crate::dice::Dice;

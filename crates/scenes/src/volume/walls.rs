@@ -1,7 +1,7 @@
-//! What lies between random centres in space: the walls of cells, and a network of tubules and sheets.
+//! Structures between random centres in space: the walls of cells, and a network of tubules and sheets.
 //!
-//! Centres are one in each box of a grid, moved at random. A place between two centres is on a wall, and one between
-//! three is on an edge; how far it is from either follows from its distances to the nearest three.
+//! There is one centre in each box of a grid, at a random position. A point between two centres is on a wall, and one
+//! between three is on an edge; its distance from either follows from its distances to the nearest three centres.
 
 use super::solid::{Lattice, Solid};
 use crate::dice::Dice;

@@ -1,4 +1,4 @@
-//! Pictures of generated scenes whose noise is known, independent or shared by neighbours, and how near what is told of it comes.
+//! Images of generated scenes with known noise, independent or correlated, and the errors of its estimates.
 
 use clearshot_physics::calibration::blind::{Known, estimate};
 use clearshot_physics::{Adu, Correlation, Psf, poisson};
@@ -18,7 +18,7 @@ const BACKGROUND: f64 = 5.0;
 const PEAK: f64 = 100.0;
 pub const OFFSET: f64 = 100.0;
 
-/// Noise of `side` x `side` pixels behind filters along Y and X, of the same variance; it goes on behind its edges.
+/// Noise of `side` x `side` pixels behind filters along Y and X, of the same variance; it is periodic.
 pub fn filtered(noise: &[f32], side: usize, [down, right]: [&[f64]; 2]) -> Vec<f32> {
     let power: f64 = [down, right].iter().map(|t| t.iter().map(|x| x * x).sum::<f64>()).product();
     let reach = |t: &[f64]| t.len() / 2;
@@ -34,13 +34,13 @@ pub fn filtered(noise: &[f32], side: usize, [down, right]: [&[f64]; 2]) -> Vec<f
     (0..side * side).map(of).collect()
 }
 
-/// What one picture tells.
+/// The estimate from one image.
 pub struct Told {
-    /// The told standard deviation over the true one, at the dark and the bright end of what was seen.
+    /// The ratio of estimated to true standard deviation at the dark and the bright end of the image.
     pub deviations: [f64; 2],
     /// The lags (0, 1), (1, 0), (1, 1) and (0, 2) less the true ones.
     pub lags: [f64; 4],
-    /// The standard error of a lag that is said.
+    /// The stated standard error of a lag.
     pub error: f64,
 }
 

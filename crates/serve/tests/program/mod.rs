@@ -85,7 +85,7 @@ impl Running {
         std::fs::write(self.home.path().join("images").join(name), npy(width, height)).expect("a file");
     }
 
-    /// Sends bytes as they are, and reads what comes until the connection is closed.
+    /// Sends raw bytes, and reads until the connection is closed.
     pub fn raw(&self, bytes: &[u8]) -> Reply {
         let mut socket = TcpStream::connect(self.address).expect("a connection");
         socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");

@@ -1,5 +1,5 @@
-//! The zip archive that `torch.save` writes: members are stored, never compressed, and their directory stands at the
-//! end. Whatever the directory claims is checked against the bytes that are there.
+//! The zip archive that `torch.save` writes: members are stored uncompressed, and the directory is at the end. All entries
+//! of the directory are checked against the available bytes.
 
 use crate::zip::Reader;
 use std::cell::Cell;

@@ -1,9 +1,8 @@
-//! PyTorch's checkpoints (`.pt`, `.pth`, `.bin`): the tensors of a state dictionary that `torch.save` wrote.
+//! PyTorch checkpoints (`.pt`, `.pth`, `.bin`): the tensors of a state dictionary written by `torch.save`.
 //!
-//! They are zip archives of a pickle and of raw storages. The pickle is read and never run (see [`pickle`]).
-//! Where a checkpoint holds more than a state dictionary (an optimiser, an epoch), the dictionary of weights is found
-//! by the names that training programs give it, averaged weights first. Nothing that a file claims is believed
-//! before it is compared with the file's length.
+//! They are zip archives of a pickle and of raw storages. The pickle is parsed and never executed (see [`pickle`]). If a
+//! checkpoint contains more than a state dictionary (an optimiser, an epoch), the dictionary of weights is found by the
+//! names that training programs use, averaged weights first. All sizes in a file are checked against its length.
 
 mod archive;
 mod pickle;
@@ -14,7 +13,7 @@ use half::{bf16, f16};
 use pickle::{Pickle, Value, View};
 use std::collections::BTreeMap;
 
-/// What training programs call the weights in a checkpoint of several things; averages before the last iteration's.
+/// The names of weights in checkpoints with several parts, as training programs use them; averages come before the last iteration's.
 const WEIGHTS: &[&str] = &[
     "ema",
     "ema_state_dict",
@@ -32,7 +31,7 @@ const WEIGHTS: &[&str] = &[
     "module",
 ];
 
-/// What wrappers put before every name.
+/// Prefixes that wrappers add to every name.
 const WRAPPERS: &[&str] = &["module.", "_orig_mod."];
 
 /// How deep dictionaries of weights may stand in each other, how many entries are looked at, and how long names are.
@@ -48,7 +47,7 @@ pub(crate) fn is_archive(bytes: &[u8]) -> bool {
     bytes.starts_with(b"PK\x03\x04")
 }
 
-/// Why a file that is no archive and no safetensors file is not read, where it is one of PyTorch's older ones.
+/// The message for files of older PyTorch versions, which are neither zip archives nor safetensors files.
 pub(crate) fn legacy(bytes: &[u8]) -> Option<String> {
     // A pickle of protocol 2 or later; before 0.1.10, a tar archive.
     let pickle = matches!(bytes, [0x80, 2..=5, ..]);

@@ -1,9 +1,8 @@
-//! The part of Python's pickle language that dictionaries of tensors are written in.
+//! The part of Python's pickle language that is used for dictionaries of tensors.
 //!
-//! A pickle is a program for a stack machine that can call anything. This machine calls nothing: the few names that
-//! a state dictionary needs are rows of a table and mean plain values, and a pickle that speaks of any other name is
-//! refused by that name. Containers live in a list and are spoken of by number, so that references, cycles and
-//! depth cost nothing.
+//! A pickle is a program for a stack machine that can call anything. This machine calls nothing: the few names that a state
+//! dictionary needs are rows of a table and mean plain values, and a pickle with any other name is refused with that name.
+//! Containers are stored in a list and referred to by number, so that references, cycles and depth cost nothing.
 
 use crate::DType;
 use std::collections::HashMap;
@@ -50,7 +49,7 @@ pub(super) struct View {
     pub strides: Vec<usize>,
 }
 
-/// What the machine knows to be meant by a name.
+/// The meaning of a name for this machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Name {
     OrderedDict,
@@ -272,7 +271,7 @@ impl<'a> Machine<'a> {
     }
 
     fn pop(&mut self) -> Done<Value> {
-        // What lies below a mark belongs to whoever set it.
+        // Values below a mark belong to the code that set it.
         let floor = self.marks.last().copied().unwrap_or(0);
         if self.stack.len() <= floor {
             return Err(underflow());

@@ -1,4 +1,4 @@
-//! A zip file made by hand, for checkpoints that no program would write. The fuzz target `pickle` has it too.
+//! A zip file made by hand, for checkpoints that no program would write. Also used by the fuzz target `pickle`.
 
 /// As torch.save writes: members stored one behind the other, and their directory.
 pub fn archive(members: &[(&str, &[u8])]) -> Vec<u8> {

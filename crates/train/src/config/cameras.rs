@@ -1,4 +1,4 @@
-//! What is refused of simulated cameras: of the one of all data, and of those that kinds of scenes have of their own.
+//! Checks of simulated cameras: of the one for all data, and of those for single kinds of scenes.
 
 use super::check::{range, share};
 use super::{CameraConfig, DataKind, RunConfig, TaskKind};
@@ -24,7 +24,7 @@ impl RunConfig {
                 seen,
                 "data.cameras",
                 name,
-                "left out: for task=conditional, supervised and prior alone",
+                "for task=conditional, supervised and prior only; leave it out",
             )?;
         }
         check_camera(&data.camera, "data.camera")?;
@@ -43,9 +43,9 @@ fn check_camera(camera: &CameraConfig, of: &str) -> Result<()> {
         let fits = range(given) || given == [0.0; 2];
         require(fits, key(name), given, "two rising numbers above zero, or two zeros")?;
     }
-    require(range([1.0, camera.spread]), key("spread"), camera.spread, "a number from 1 on")?;
+    require(range([1.0, camera.spread]), key("spread"), camera.spread, "a number of 1 or more")?;
     let fits = camera.peak_error.is_finite() && camera.peak_error >= 0.0;
-    require(fits, key("peak_error"), camera.peak_error, "a number from 0 on")?;
+    require(fits, key("peak_error"), camera.peak_error, "a number of 0 or more")?;
     for (name, given) in [
         ("peak_noise", camera.peak_noise),
         ("blur", camera.blur),

@@ -1,4 +1,4 @@
-//! Values that cannot be meant, refused by their key before anything is computed.
+//! Checks of values, refused with their key before anything is computed.
 
 use super::{ConditionPart, Count, DataKind, PredictionKind, RunConfig, SignalKind, TaskKind};
 use crate::error::{Result, require, setting};
@@ -51,7 +51,7 @@ impl RunConfig {
         Ok(())
     }
 
-    /// What is looked at while it runs.
+    /// The values observed while it runs.
     fn check_debug(&self) -> Result<()> {
         let d = &self.debug;
         require(d.active > 0, "debug.active", d.active, "at least 1")?;
@@ -69,7 +69,12 @@ impl RunConfig {
         )?;
         let fits = (0.0..1.0).contains(&data.intensity);
         require(fits, "data.intensity", data.intensity, "a share from 0 to below 1")?;
-        require(data.noise.is_finite() && data.noise >= 0.0, "data.noise", data.noise, "a number from 0 on")?;
+        require(
+            data.noise.is_finite() && data.noise >= 0.0,
+            "data.noise",
+            data.noise,
+            "a number of 0 or more",
+        )?;
         if let Some(full) = data.saturation {
             require(full.is_finite(), "data.saturation", full, "a number")?;
         }
@@ -79,55 +84,56 @@ impl RunConfig {
             ("data.invalid", data.invalid == Some(true)),
         ] {
             if data.kind == DataKind::Scenes && given {
-                return setting(key, "given", "for files alone: every pixel of generated scenes is valid");
+                return setting(key, "given", "for files only: every pixel of generated scenes is valid");
             }
         }
         if let Some(mean) = data.least_mean {
             require((-1.0..1.0).contains(&mean), "data.least_mean", mean, "a number from -1 to below 1")?;
-            let needed = "for files alone: crops of generated scenes are taken as they come";
+            let needed = "for files only: crops of generated scenes are taken as they come";
             require(data.kind != DataKind::Scenes, "data.least_mean", mean, needed)?;
         }
         if data.kind == DataKind::Scenes && data.intensity > 0.0 {
-            let needed = "for files alone: the brightness of generated scenes is that of data.camera.peak";
+            let needed = "for files only: the brightness of generated scenes is that of data.camera.peak";
             return setting("data.intensity", data.intensity, needed);
         }
         if let Some(needed) = self.why_nothing_is_clipped().filter(|_| data.clip) {
             return setting("data.clip", true, format!("false: {needed}"));
         }
         if data.kind != DataKind::Pairs && data.noise > 0.0 {
-            let needed = "for pairs alone: clean images get their noise from data.camera";
+            let needed = "for pairs only: clean images get their noise from data.camera";
             return setting("data.noise", data.noise, needed);
         }
         Ok(())
     }
 
-    /// Why there are no limits of `data.normalise` that values could be outside of.
+    /// The reason if `data.normalise` does not apply.
     fn why_nothing_is_clipped(&self) -> Option<&'static str> {
         let (data, task) = (&self.data, &self.task);
         let is_clean = data.kind == DataKind::Clean;
         Some(match data.kind {
-            _ if task.kind.knows_no_camera() => "each image is seen between its own dark and bright end",
-            DataKind::Scenes => "generated scenes have no limits of data.normalise to be outside of",
+            _ if task.kind.knows_no_camera() => "each image is scaled between its own dark and bright end",
+            DataKind::Scenes => "data.normalise does not apply to generated scenes",
             _ if !is_clean
                 && (data.signal == Some(SignalKind::Photons) || task.kind == TaskKind::Splitting) =>
             {
-                "images in electrons have no limits of data.normalise to be outside of"
+                "data.normalise does not apply to images in electrons"
             }
             _ if !is_clean && self.model.init.is_some() => {
-                "values are scaled as the model in model.init was trained, which keeps whether they are clipped"
+                "values are scaled and clipped as in the training of the model in model.init"
             }
             _ => return None,
         })
     }
 
-    /// What scenes need, and what files do.
+    /// Checks of scenes and of files.
     fn check_kind(&self) -> Result<()> {
         let (data, trainer) = (&self.data, &self.trainer);
         require(data.balance_every > 0, "data.balance_every", 0, "one iteration or more")?;
         match data.kind {
             DataKind::Scenes => {
                 if data.balance == Balance::InverseFrequency {
-                    let needed = "generated scenes have no number of files: give them weights in data.scenes";
+                    let needed =
+                        "generated scenes are not counted as files; give them weights in data.scenes";
                     return setting("data.balance", "inverse_frequency", needed);
                 }
                 let weights: f64 = data.scenes.values().sum();
@@ -170,8 +176,8 @@ impl RunConfig {
             }
             // A target that is noise itself, compared with the input, would teach a network to copy it.
             let compares = matches!(task.kind, TaskKind::Conditional | TaskKind::Supervised);
-            require(compares, key, term.weight, "for task.kind=conditional and supervised alone")?;
-            let needed = "for measurements that are not blurred: say data.camera.blur=0";
+            require(compares, key, term.weight, "for task.kind=conditional and supervised only")?;
+            let needed = "for measurements that are not blurred: set data.camera.blur=0";
             require(!self.data.is_simulated() || self.data.is_sharp(), key, term.weight, needed)?;
         }
         Ok(())
@@ -188,20 +194,20 @@ impl RunConfig {
         let needed = "for diffusion with a schedule of timesteps (task.prediction=epsilon, say)";
         let learned = task.learned_variance;
         require(!learned || (is_diffusion && !edm), "task.learned_variance", learned, needed)?;
-        let needed = "for a learned variance: say task.learned_variance=true";
+        let needed = "for a learned variance: set task.learned_variance=true";
         require(learned || task.bound.weight <= 0.0, "task.bound.weight", task.bound.weight, needed)?;
         let needed = "above zero: nothing else teaches the learned variance; 0.001 is usual";
         require(!learned || task.bound.weight > 0.0, "task.bound.weight", task.bound.weight, needed)
     }
 
-    /// What the network is conditioned on beside the measurement.
+    /// The conditions of the network other than the measurement.
     fn check_conditions(&self) -> Result<()> {
         let task = &self.task;
         let dropped = task.drop_class;
         require((0.0..1.0).contains(&dropped), "task.drop_class", dropped, "a share from 0 to below 1")?;
         let classes = task.class || task.context.is_some() || task.vector.contains(&ConditionPart::Domain);
         let needed =
-            "0, or a class to drop: say task.class=true, task.vector=[domain] or task.context=FOLDER";
+            "0, or a class to drop: set task.class=true, task.vector=[domain] or task.context=FOLDER";
         require(classes || dropped == 0.0, "task.drop_class", dropped, needed)?;
         let twice = (1..task.vector.len()).any(|i| task.vector[..i].contains(&task.vector[i]));
         require(!twice, "task.vector", format!("{:?}", task.vector), "each part once")
@@ -266,17 +272,17 @@ impl RunConfig {
         };
         require(fits, "data.kind", format!("{:?}", data.kind).to_lowercase(), needed)?;
         if data.signal == Some(SignalKind::Photons) {
-            let needed = "nothing: each image is seen between its own dark and bright end";
+            let needed = "nothing: each image is scaled between its own dark and bright end";
             return setting("data.signal", "photons", needed);
         }
-        let needed = "0: each image is seen between its own dark and bright end";
+        let needed = "0: each image is scaled between its own dark and bright end";
         require(data.intensity == 0.0, "data.intensity", data.intensity, needed)?;
         require(data.fit != Some(true), "data.fit", true, "false: targets are images of their own")?;
         let conditioned = task.class || !task.vector.is_empty() || task.context.is_some();
         let needed = format!("false for task={}: leave out class, vector and context", named(task.kind));
         require(!conditioned, "task.class", true, &needed)?;
         if let Some(term) = Term::ALL.into_iter().find(|term| term.config(task).weight > 0.0) {
-            let needed = format!("0 for task={}, whose loss is of hidden patches alone", named(task.kind));
+            let needed = format!("0 for task={}, whose loss is only of hidden patches", named(task.kind));
             return setting(term.key(), term.config(task).weight, needed);
         }
         let growth = self.trainer.growth.stages.len();
@@ -301,7 +307,7 @@ impl RunConfig {
             "no condition for segmentation: leave out class, vector and context",
         )?;
         let has_classes = task.kind == TaskKind::Segmentation;
-        require(has_classes || classes == 1, "task.classes", classes, "for task.kind=segmentation alone")?;
+        require(has_classes || classes == 1, "task.classes", classes, "for task.kind=segmentation only")?;
         if !is_asked {
             return Ok(());
         }
@@ -311,11 +317,11 @@ impl RunConfig {
                 let has_labels = |name: &str| Scene::by_name(name).is_ok_and(Scene::has_labels);
                 let without = data.scenes.iter().find(|(name, weight)| **weight > 0.0 && !has_labels(name));
                 if let Some((name, _)) = without {
-                    let needed = "scenes whose objects are known, for segmentation: say data=nuclei, or data=pairs for files with labels";
+                    let needed = "scenes whose objects are known, for segmentation: set data=nuclei, or data=pairs for files with labels";
                     return setting("data.scenes", name, needed);
                 }
                 let needed =
-                    "1 for generated scenes, which have a foreground alone; files (data=pairs) may have more";
+                    "1 for generated scenes, which have only a foreground; files (data=pairs) may have more";
                 require(classes == 1, "task.classes", classes, needed)?;
             }
             _ => {
@@ -329,10 +335,10 @@ impl RunConfig {
         let grows = task.kind == TaskKind::Instances && class == Some("Growing");
         require(!grows, "model.network", "Growing", needed)?;
         if data.signal == Some(SignalKind::Photons) {
-            let needed = "nothing: each image is seen between its own dark and bright end";
+            let needed = "nothing: each image is scaled between its own dark and bright end";
             return setting("data.signal", "photons", needed);
         }
-        let needed = "0 for segmentation: each image is seen between its own dark and bright end";
+        let needed = "0 for segmentation: each image is scaled between its own dark and bright end";
         require(data.intensity == 0.0, "data.intensity", data.intensity, needed)?;
         require(data.fit != Some(true), "data.fit", true, "false for segmentation: targets are labels")?;
         let term = Term::ALL.into_iter().find(|term| term.config(task).weight > 0.0);
@@ -395,6 +401,14 @@ impl RunConfig {
             o.weight_decay,
             "0 or more",
         )?;
+        require(
+            positive(o.encoder_rate),
+            "optimizer.encoder_rate",
+            o.encoder_rate,
+            "a share above zero; to leave the encoder as it is, say model.only=[decoder]",
+        )?;
+        let decays = o.layer_decay > 0.0 && o.layer_decay <= 1.0;
+        require(decays, "optimizer.layer_decay", o.layer_decay, "a share above 0 and up to 1")?;
         require(o.clip >= 0.0, "optimizer.clip", o.clip, "0 or more")?;
         let s = &self.schedule;
         for (key, value) in [
@@ -408,7 +422,7 @@ impl RunConfig {
         Ok(())
     }
 
-    /// How long it takes, which is said in one way.
+    /// The length of training, which is set by exactly one key.
     fn check_length(&self) -> Result<()> {
         let trainer = &self.trainer;
         let lengths = [
@@ -420,12 +434,11 @@ impl RunConfig {
         match given[..] {
             [_] => {}
             [] => {
-                let needed =
-                    "how long to train is not said: give it, or trainer.seconds, or for files trainer.epochs";
+                let needed = "the length of training is missing: set it, or trainer.seconds, or for files trainer.epochs";
                 return setting("trainer.iterations", "nothing", needed);
             }
             [first, ref others @ ..] => {
-                let needed = "only one of them can be meant: leave out the others";
+                let needed = "only one of them can be used: leave out the others";
                 return setting(first, format!("given beside {}", others.join(" and ")), needed);
             }
         }
@@ -539,7 +552,7 @@ impl RunConfig {
             return setting(
                 key,
                 "given",
-                "0 with data.signal=photons: electrons tell how much noise there is",
+                "0 with data.signal=photons: the noise follows from the number of electrons",
             );
         }
         if let Some(gain) = data.gain {
@@ -553,7 +566,7 @@ impl RunConfig {
                 noise.is_finite() && noise >= 0.0,
                 "data.read_noise",
                 noise,
-                "electrons, a number from 0 on",
+                "electrons, a number of 0 or more",
             )?;
         }
         let blind = &task.blind;

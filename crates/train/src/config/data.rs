@@ -1,4 +1,4 @@
-//! What is trained on: scenes or files, and the cameras that look at them.
+//! Configuration of the data: scenes or files, and cameras.
 
 use clearshot_image::dataset::{Balance, Range, Repeats};
 use schemars::JsonSchema;
@@ -32,80 +32,81 @@ pub enum SignalKind {
     Fixed,
 }
 
-/// What is trained on.
+/// The training data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DataConfig {
+    /// Where training images come from: generated scenes, clean files with a simulated camera, pairs of files, noisy files, or repeats of the same scenes.
     pub kind: DataKind,
-    /// Kinds of scenes and how often each is drawn; every batch has its share of each.
+    /// Kinds of scenes and their weights; every batch contains each kind in proportion to its weight.
     pub scenes: BTreeMap<String, f64>,
     /// Side lengths of the scenes that crops are cut from, taken in turn.
     pub sizes: Vec<usize>,
-    /// Scenes of each kind that crops are cut from at any time.
+    /// Number of scenes of each kind that are held in memory and from which crops are cut.
     pub pool: usize,
-    /// New scenes of each kind per thousand crops; they take the place of the oldest.
+    /// New scenes of each kind per thousand crops; they replace the oldest.
     pub refresh: f64,
     /// A folder, a glob pattern, a file or the address of Zarr (s3://, https://): images, or the inputs of pairs.
     pub inputs: Option<String>,
-    /// The same for the targets of pairs, which have the names of their inputs.
+    /// The same for the targets of pairs; a target has the same file name as its input.
     pub targets: Option<String>,
-    /// A CSV file with the columns input, target, scene, domain, split, sha256, target_sha256, in place of the two;
-    /// `clearshot manifest` writes it.
+    /// A CSV file with the columns input, target, scene, domain, split, sha256, target_sha256, instead of data.inputs and
+    /// data.targets; `clearshot manifest` writes it.
     pub manifest: Option<PathBuf>,
-    /// Masks of inputs, which have their names: pixels other than zero are left out of the loss, as NaN and infinite ones are. A
+    /// Masks of the inputs, with the same file names: pixels where a mask is not zero are excluded from the loss, as NaN and infinite pixels are. A
     /// folder, a glob pattern or a file; or the column mask of a manifest.
     pub masks: Option<String>,
-    /// Inputs at or above it are left out of the loss, as NaN and infinite ones are.
+    /// Input pixels at or above this value are excluded from the loss, as NaN and infinite pixels are. Default: none.
     pub saturation: Option<f64>,
-    /// Whether NaN and infinite pixels are left out of the loss. Default: yes for files of floating-point numbers.
+    /// Whether NaN and infinite pixels are excluded from the loss. Default: true for files of floating-point numbers.
     pub invalid: Option<bool>,
-    /// Noisy files of one scene: `t`, along T of each file; `files`, those of a folder below `inputs` or whose names differ in their
-    /// last number. Default: t where every file has T, else files.
+    /// How repeats of a scene are stored: `t`, along T of each file; `files`, as the files of a folder below `inputs`, or files whose names differ only in their
+    /// last number. Default: t if every file has a T axis, otherwise files.
     #[schemars(with = "Option<String>")]
     pub repeats: Option<Repeats>,
-    /// Pairs for task=noise2noise: the target of each is the mean of so many other exposures of its input's field, as bright as the input. Errors against
-    /// the truth are then estimated. Default: not known, and scores are against noisy targets.
+    /// For pairs and task=noise2noise: the number of other exposures of the same field whose mean, scaled to the brightness of the input, is the target. Scores
+    /// against the truth are then estimated. Default: unknown, and scores are against noisy targets.
     pub averaged: Option<usize>,
-    /// The numbers that the network is given: `photons`, electrons on each image's own scale, or `fixed`, the files' numbers between fixed limits.
-    /// Default: as `model.init` was trained; without it, photons for simulated cameras and task=splitting, else fixed.
+    /// The values that the network gets: `photons`, electrons on a scale of each image's own, or `fixed`, the files' values between fixed limits. Default:
+    /// as in the training of `model.init`; without it, photons for simulated cameras and task=splitting, otherwise fixed.
     pub signal: Option<SignalKind>,
-    /// Whether gain and offset of each target are fitted to its input by least squares. Default: where the files' own differ
-    /// and the two show the same thing.
+    /// Whether gain and offset of each target are fitted to its input by least squares. Default: true if they differ and input and
+    /// target show the same structures.
     pub fit: Option<bool>,
-    /// The camera of noisy files, for signal=photons: electrons per count. Default: estimated from each file.
+    /// Gain of the camera of noisy files, in electrons per count, for signal=photons. Default: estimated from each file.
     pub gain: Option<f64>,
-    /// Counts without light. Default: estimated from each file.
+    /// Offset of the camera: the counts without light. Default: estimated from each file.
     pub offset: Option<f64>,
     /// Standard deviation of the read noise in electrons. Default: estimated from each file.
     pub read_noise: Option<f64>,
-    /// Memory that decoded files may take, as 4GiB; files beyond it are read again for each crop. Default: a quarter of the free memory.
+    /// Memory for decoded files, for example 4GiB; files that do not fit are read again for each crop. Default: a quarter of the free memory.
     pub memory: Option<String>,
-    /// The share of scenes that is kept for validation.
+    /// Share of the scenes or files that is kept for validation.
     pub validation: f64,
-    /// How often each domain is drawn: `files`, every file alike and scenes by their weights; `domains`, every domain alike;
-    /// `inverse_frequency`, by one over the number of its files; `adaptive`, half of the draws by the domains' losses.
+    /// How often each domain is drawn: `files`, every file equally often and scenes by their weights; `domains`, every domain equally often;
+    /// `inverse_frequency`, in inverse proportion to the number of its files; `adaptive`, half of the draws in proportion to the losses of the domains.
     #[schemars(with = "String")]
     pub balance: Balance,
-    /// The least number of samples of each domain in a batch, unless files are drawn alike. Default: one, where the batch has room for it.
+    /// Smallest number of samples of each domain in a batch; not used with balance=files. Default: 1 if the batch is large enough.
     pub least: Option<usize>,
-    /// Iterations after which draws by losses are decided again.
+    /// Iterations after which balance=adaptive updates how often domains are drawn.
     pub balance_every: u64,
-    /// Limits of values that become -1 and 1, for inputs and targets each.
+    /// Values that become -1 and 1, separately for inputs and targets.
     #[schemars(with = "serde_json::Value")]
     pub normalise: Range,
-    /// Whether values outside of these limits become the limits; otherwise they lie below -1 and above 1. For files whose values are scaled by these limits alone.
+    /// Whether values outside of these limits are clipped to -1 and 1. For files whose values are scaled only by these limits.
     pub clip: bool,
-    /// Turns and flips.
+    /// Whether crops are rotated by multiples of 90 degrees and flipped at random.
     pub augment: bool,
-    /// Files: intensity is multiplied by up to this much more or less than one, input and target alike.
+    /// For files: multiply the intensity of input and target by the same random factor between 1 minus and 1 plus this number.
     pub intensity: f64,
-    /// Files: a crop with less light than this is drawn again, at most sixteen times: the mean of its input, of which the limits
-    /// are -1 and 1.
+    /// For files: draw a crop again, at most sixteen times, if the mean of its input, scaled to -1 to 1, is below this number. Default:
+    /// no limit.
     pub least_mean: Option<f64>,
-    /// Pairs: normal noise of this standard deviation is added to inputs, where their limits are -1 and 1.
+    /// For pairs: add Gaussian noise of this standard deviation to the inputs, which are scaled to -1 to 1.
     pub noise: f64,
     pub camera: CameraConfig,
-    /// Cameras of kinds of generated scenes by their names, in place of `camera`: every domain has its own. What is not said of one has its default.
+    /// Cameras for kinds of generated scenes by their names, instead of `camera`. Keys that are not given have their defaults.
     pub cameras: BTreeMap<String, CameraConfig>,
 }
 
@@ -158,45 +159,48 @@ impl DataConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CameraConfig {
-    /// Electrons of the brightest value.
+    /// Range of the mean electrons at the brightest value.
     pub peak: [f64; 2],
-    /// Electrons of the background. Default: what usually goes with the peak, times or divided by up to `spread`.
+    /// Range of the mean electrons of the background. Default: typical for the peak, multiplied or divided by up to `spread`.
     pub background: Option<[f64; 2]>,
-    /// Standard deviation of the read noise in electrons; the same.
+    /// Range of the standard deviation of the read noise in electrons. Default: as for the background.
     pub read_noise: Option<[f64; 2]>,
+    /// Largest factor between the typical and the actual background and read noise, if these are not given.
     pub spread: f64,
-    /// The peak that a network is told is off by up to this factor less one.
+    /// Largest relative error of the peak that is given to the network.
     pub peak_error: f64,
-    /// How much of what noise adds to the peak that is found in an image a network is told, at the most.
+    /// Largest share of the overestimation of the peak due to noise that is contained in the peak given to the network.
     pub peak_noise: f64,
-    /// The share of crops that are blurred before the camera, target and all.
+    /// Share of crops that are blurred before the camera, including the target.
     pub blur: f64,
-    /// Of a Gaussian's standard deviation in pixels.
+    /// Range of the standard deviation of this Gaussian blur in pixels.
     pub blur_sigma: [f64; 2],
-    /// The share of crops whose noise is mostly there without light: a read noise of `uniform_noise` times the peak.
+    /// Share of crops whose noise hardly depends on the light: a read noise of `uniform_noise` times the peak.
     pub uniform: f64,
+    /// Range of this read noise relative to the peak.
     pub uniform_noise: [f64; 2],
-    /// The share of crops of detectors that count photons: hardly an electron without light, and little read noise.
+    /// Share of crops of photon-counting detectors, with almost no background and little read noise.
     pub counting: f64,
-    /// The share of crops whose electrons are amplified each by a random factor, as in photomultipliers and EMCCDs.
+    /// Share of crops in which each electron is multiplied by a random factor, as in photomultipliers and EMCCDs.
     pub amplified: f64,
-    /// The share of crops whose noise neighbouring pixels share, as after resampling, demosaicing or scanning: smoothed by
-    /// Gaussians of `correlated_sigma` pixels along X, Y or both.
+    /// Share of crops with noise that is correlated between neighbouring pixels, as after resampling, demosaicing or scanning: smoothed
+    /// by Gaussians of `correlated_sigma` pixels along X, Y or both.
     pub correlated: f64,
+    /// Range of the standard deviation of these Gaussians in pixels.
     pub correlated_sigma: [f64; 2],
-    /// Of these, the share in which a part of the noise is shared over many pixels.
+    /// Share of these in which a part of the noise is correlated over many pixels.
     pub correlated_far: f64,
-    /// Of these, the share whose noise is that of a colour camera's mosaic, put together by interpolation.
+    /// Share of these with the noise of a colour camera after demosaicing by interpolation.
     pub mosaic: f64,
-    /// The standard deviation of the errors of the correlation that a network is told.
+    /// Standard deviation of the error of the correlation that is given to the network.
     pub correlation_error: f64,
-    /// The same of the logarithm of its noise: gain and read noise are told as wrong as they are estimated.
+    /// Standard deviation of the error of the logarithm of the noise that is given to the network: gain and read noise are as inaccurate as estimated ones.
     pub noise_error: f64,
-    /// The share of crops whose background is told as it would be found in the image: the light of its darkest places.
+    /// Share of crops for which the network gets the background as it would be estimated from the image, from its darkest regions.
     pub found: f64,
-    /// The share of crops that are clipped, at the dark end, the bright end or both.
+    /// Share of crops that are clipped at the dark end, the bright end or both.
     pub clipped: f64,
-    /// The share of crops that are rounded to steps of up to the noise of the dark.
+    /// Share of crops that are rounded to steps of up to the standard deviation of the noise in the dark.
     pub rounded: f64,
 }
 

@@ -1,4 +1,4 @@
-//! What is learned: the network, the task and its loss.
+//! Configuration of the model: the network, the task and its loss.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,16 +23,18 @@ pub enum CompileMode {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelConfig {
-    /// A network's `config.json`: `_class_name` and its keys. 0 `in_channels` or `out_channels` are as many as the task and the data
-    /// give.
+    /// A network's `config.json`: `_class_name` and its keys. With 0, `in_channels` and `out_channels` follow from the task and the
+    /// data.
     pub network: Map<String, Json>,
-    /// A model to start from: a `.clearshot` file, a folder, a checkpoint, or default, the one that comes with the program.
+    /// A model to start from: a `.clearshot` file, a folder, a checkpoint, or `default`, the built-in model. Default: none, random weights.
     pub init: Option<PathBuf>,
-    /// A model whose encoder this network begins with, as `train experiment=mae` leaves it: RUN/best.clearshot. The network takes over its patches and widths;
-    /// model.only=[decoder] leaves the encoder as it is. Default: none.
+    /// A model whose encoder initialises this network, as written by `train experiment=mae`: RUN/best.clearshot. The network takes its patch sizes and widths;
+    /// model.only=[decoder] keeps the encoder fixed. Default: none.
     pub encoder: Option<PathBuf>,
-    /// Weights to train, by how their names begin, as [up.0, conv_out]; the others stay as they are. Default: all.
+    /// Weights to train, by the beginnings of their names, for example [up.0, conv_out]; the others stay fixed. Default: all.
     pub only: Vec<String>,
+    /// How the graph is compiled, in PyTorch's terms: `none`, every node by itself; `default`, fused; `reduce-overhead` and `max-autotune`,
+    /// fused and replayed as one launch.
     pub compile_mode: CompileMode,
 }
 
@@ -92,7 +94,7 @@ impl TaskKind {
         self.is_of_labels() || self.is_pretraining()
     }
 
-    /// What its validations score by.
+    /// The score of its validations.
     pub fn score(self) -> ScoreKind {
         match self {
             TaskKind::Segmentation => ScoreKind::Dice,
@@ -104,7 +106,7 @@ impl TaskKind {
     }
 }
 
-/// What validations score by; more is better.
+/// The score of validations; more is better.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ScoreKind {
     /// Of estimates against clean images, in dB.
@@ -116,7 +118,7 @@ pub enum ScoreKind {
     Precision,
     /// Of hidden patches against the image, in dB of the range from its dark to its bright end.
     MaskedPsnr,
-    /// The share of the variance of an image's embeddings that is predicted, at most 1; 0 for what their mean would be worth.
+    /// The share of the variance of an image's embeddings that is predicted, at most 1; 0 for predicting their mean.
     Explained,
 }
 
@@ -177,15 +179,15 @@ pub enum Along {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BlindConfig {
-    /// The share of pixels that are blind spots.
+    /// Share of the pixels that are blind spots.
     pub share: f64,
-    /// Pixels to either side that a spot is filled from.
+    /// Radius in pixels of the neighbourhood from which a blind spot is filled.
     pub radius: usize,
-    /// What a spot is filled with.
+    /// How a blind spot is filled.
     pub fill: BlindFill,
-    /// Rows (x) or columns (y) along which noise is correlated: neighbours along it are filled too. Default: none.
+    /// Direction along which noise is correlated, rows (x) or columns (y): neighbours in this direction are filled too. Default: none.
     pub along: Option<Along>,
-    /// Neighbours to either side that are filled, where noise is correlated.
+    /// Number of neighbours on either side that are filled too, if noise is correlated.
     pub reach: usize,
 }
 
@@ -199,17 +201,17 @@ impl Default for BlindConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GanConfig {
-    /// Scales at which the discriminator looks at images, each half of the one before.
+    /// Number of scales of the discriminator, each half of the one before.
     pub scales: usize,
     /// Convolutions of each scale that halve the image.
     pub layers: usize,
     /// Channels of the first of them.
     pub filters: usize,
-    /// How much it counts that patches pass for real.
+    /// Weight of the adversarial loss.
     pub adversarial: f64,
-    /// How much the activations of the discriminator count, by their absolute differences from those of the real image.
+    /// Weight of the feature matching loss: absolute differences between the activations of the discriminator for the estimate and the real image.
     pub features: f64,
-    /// How much the difference from the real image counts, by task.distance.
+    /// Weight of the difference from the real image, measured by task.distance.
     pub reconstruction: f64,
 }
 
@@ -275,11 +277,11 @@ pub enum ConditionPart {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TermConfig {
-    /// Its weight in full; 0 for none.
+    /// Full weight of the term; 0 for none.
     pub weight: f64,
-    /// The share of it at first.
+    /// Share of the full weight at the start.
     pub from: f64,
-    /// The iteration at which it is full.
+    /// Iteration at which the full weight is reached.
     pub over: u64,
 }
 
@@ -287,88 +289,95 @@ pub struct TermConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskConfig {
+    /// What is learned, and from what kind of images.
     pub kind: TaskKind,
-    /// How a network that learns from noise is asked: `regression`, at once; `conditional`, as a conditional diffusion model is for its mean.
-    /// Default: as `model.init` was trained, else regression.
+    /// Form of a network that learns from noisy images: `regression`, or `conditional`, which evaluates a conditional diffusion model for its mean. Default:
+    /// as in the training of `model.init`, otherwise regression.
     pub form: Option<FormKind>,
     /// Blind spots of noise2void.
     pub blind: BlindConfig,
-    /// Segmentation: 1 tells the foreground, labels other than 0, from the background; from 2 on, labels are numbers of so many classes, of which 0 is the
+    /// For segmentation: 1 separates the foreground (labels other than 0) from the background; with 2 or more, labels are the numbers of this many classes, of which 0 is the
     /// background.
     pub classes: usize,
-    /// Adversarial training: the discriminator and what counts.
+    /// Adversarial training: the discriminator and the weights of the loss.
     pub gan: GanConfig,
     /// How many times finer the grid of the target is than that of the measurement, along each axis, for task=gan and generated scenes: 1 for the same, 2 to 8 for super-resolution,
     /// with a network that enlarges (model=superres).
     pub enlarge: usize,
-    /// The share of itself that the teacher of ijepa and iwm keeps in an iteration, at first and at the end, rising linearly.
+    /// Momentum of the teacher of ijepa and iwm, at the start and at the end; it rises linearly.
     pub momentum: [f64; 2],
-    /// The share of images of iwm whose partner's embeddings are predicted; of the others, their own.
+    /// Share of the images of iwm for which the embeddings of the partner are predicted; for the others, their own are.
     pub partner: f64,
-    /// The least and the greatest share of the electrons that splitting gives the network; the rest is its target.
+    /// Smallest and largest share of the electrons that splitting gives to the network; the rest are its target.
     pub split: [f64; 2],
-    /// What a diffusion network predicts. `edm` goes with noise levels drawn log-normally, the others with the
+    /// What a diffusion network predicts. `edm` uses noise levels drawn log-normally, the others use the
     /// timesteps of a schedule.
     pub prediction: PredictionKind,
-    /// The spread of clean images that EDM's preconditioning assumes.
+    /// Standard deviation of clean images that EDM's preconditioning assumes.
     pub sigma_data: f64,
+    /// Smallest noise level, relative to images scaled to -1 to 1.
     pub sigma_min: f64,
+    /// Largest noise level.
     pub sigma_max: f64,
-    /// Of ln sigma.
+    /// Mean of ln sigma for noise levels drawn log-normally.
     pub mean: f64,
+    /// Standard deviation of ln sigma.
     pub deviation: f64,
-    /// The share of images that are trained at `sigma_max`, where only the condition tells anything.
+    /// Share of images that are trained at `sigma_max`, where only the condition carries information.
     pub at_most: f64,
-    /// ddpm_linear, scaled_linear, cosine, sigmoid ..., or custom for a table of betas of one's own.
+    /// ddpm_linear, scaled_linear, cosine, sigmoid ..., or custom for your own table of betas.
     pub schedule: String,
     /// The first and the last beta; with `task.schedule=custom` the beta of every timestep, which then are as many as there are betas.
     pub betas: Vec<f64>,
+    /// Number of timesteps of the schedule.
     pub timesteps: usize,
-    /// How many times finer the images are than those that the schedule was made for: the logarithm of the signal-to-noise ratio of every
-    /// timestep is lowered by twice its logarithm, since neighbours of a finer image average more noise away (Hoogeboom et al. 2023).
+    /// How many times finer the images are than those for which the schedule was made: the logarithm of the signal-to-noise ratio of every timestep is
+    /// lowered by twice the logarithm of this factor, because neighbouring pixels of a finer image average out more noise (Hoogeboom et al. 2023).
     pub finer: f64,
-    /// Whether the network gives twice the channels and learns the variance of the reverse step by the second half (Nichol and Dhariwal 2021);
-    /// goes with timesteps and `task.bound`.
+    /// Whether the network has twice as many output channels and learns the variance of the reverse step with the second half (Nichol and Dhariwal
+    /// 2021); needs timesteps and `task.bound`.
     pub learned_variance: bool,
-    /// How images count by their level, beside what the prediction itself gives.
+    /// Weight of images by their noise level, in addition to the weight that the prediction implies.
     pub weight: WeightKind,
+    /// Signal-to-noise ratio at which weight=min_snr stops growing.
     pub min_snr: f64,
+    /// Distance between estimate and target.
     pub distance: DistanceKind,
-    /// Where Huber's and the smooth L1 distance bend.
+    /// Error at which the Huber and smooth L1 distances change from quadratic to linear.
     pub bend: f64,
-    /// The share of images whose condition is dropped.
+    /// Share of the images whose condition is dropped.
     pub drop: f64,
-    /// Whether the network is told the class of each image, its domain in the manifest or the kind of its scene, by a table of classes
+    /// Whether the network is conditioned on the class of each image (its domain in the manifest, or the kind of its scene) by a table of classes
     /// (UNet2DModel, UNet2DConditionModel).
     pub class: bool,
     /// The vector that the network is conditioned on (Local, MultiScale, Growing, UNet2DConditionModel): [domain, camera], or one of them.
     pub vector: Vec<ConditionPart>,
     /// A folder with the context of each class, NAME.npy, an array of [vectors, numbers], which a UNet2DConditionModel attends to.
     pub context: Option<PathBuf>,
-    /// The share of images whose class and context are dropped, so that the model can do without and classifier-free guidance can weigh them.
+    /// Share of the images whose class and context are dropped, so that the model works without them and classifier-free guidance can weight them.
     pub drop_class: f64,
-    /// How far images with little noise count more, because their errors are small: 0 counts squares, 1 counts
+    /// How much more images with little noise count, because their errors are small: 0 averages squared errors, 1 averages
     /// decibels.
     pub balance: f64,
-    /// Intensities of the estimate, bright ones counting more.
+    /// Loss term: intensities of the estimate; bright ones count more.
     pub intensity: TermConfig,
-    /// Edges of the estimate.
+    /// Loss term: edges of the estimate.
     pub gradient: TermConfig,
-    /// Frequencies of the estimate, by the sizes of Fourier coefficients.
+    /// Loss term: magnitudes of the Fourier coefficients of the estimate.
     pub frequency: TermConfig,
-    /// Details of the estimate at three scales, by the sizes of Haar's wavelets.
+    /// Loss term: magnitudes of the Haar wavelet coefficients of the estimate at three scales.
     pub wavelet: TermConfig,
-    /// Poisson's likelihood of the measured electrons under the estimate, as half of the deviance; for conditional and supervised tasks
+    /// Loss term: Poisson likelihood of the measured electrons given the estimate, as half of the deviance; for conditional and supervised tasks
     /// in electrons.
     pub poisson: TermConfig,
-    /// Agreement of the estimate with the measured electrons, as squares relative to what is expected; for the same tasks.
+    /// Loss term: agreement of the estimate with the measured electrons, as squared residuals relative to their expectation; for the same tasks.
     pub consistency: TermConfig,
-    /// The variational bound, which teaches the learned variance; 0.001 is usual.
+    /// Loss term: the variational bound, which trains the learned variance; 0.001 is usual.
     pub bound: TermConfig,
 }
 
 impl TaskConfig {
-    /// Whether a task that is no diffusion is learned by a conditional diffusion model.
+    /// Whether a task without diffusion is learned by a conditional diffusion model.
     pub fn is_conditional_form(&self) -> bool {
         self.form == Some(FormKind::Conditional)
     }

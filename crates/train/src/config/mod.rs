@@ -1,7 +1,7 @@
-//! What a run is: every key that a configuration file may hold, with its default.
+//! The configuration of a run: every key with its default.
 //!
-//! The structs are plain: unknown keys are refused, and [`RunConfig::check`] refuses values that cannot be meant
-//! before anything is computed. The files under `configs` are groups of these keys.
+//! The structs are plain: unknown keys are refused, and [`RunConfig::check`] refuses invalid values before anything is
+//! computed. The files in `configs` are groups of these keys.
 
 mod cameras;
 mod check;
@@ -34,9 +34,9 @@ pub fn schema() -> serde_json::Value {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunConfig {
-    /// What the model will be called.
+    /// Name of the model.
     pub name: String,
-    /// Of the weights, the data and the noise.
+    /// Seed of the weights, the data and the noise.
     pub seed: u64,
     pub data: DataConfig,
     pub model: ModelConfig,
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_names_its_key() {
+    fn invalid_values_name_their_key() {
         for (value, key) in [
             (json!({}), "trainer.iterations"),
             (json!({"trainer": {"iterations": 5, "seconds": 3.0}}), "trainer.iterations"),

@@ -1,4 +1,4 @@
-//! What keys come to: the device, the options it is compiled with, bytes, and how often an image is seen.
+//! Resolved values of keys: the device, the options of compilation, sizes in bytes, and the number of epochs.
 
 use super::{CompileMode, Complexity, RunConfig};
 use crate::error::{Result, setting};
@@ -7,8 +7,7 @@ use clearshot_runtime::{Device, DeviceName, Options, Precision};
 
 impl RunConfig {
     fn gpu(&self, ordinal: usize) -> Result<Device> {
-        let needed =
-            |why| format!("{why}; trainer.device=cpu trains on the processor, which takes far longer");
+        let needed = |why| format!("{why}; trainer.device=cpu trains on the CPU, which takes far longer");
         Device::cuda(ordinal).or_else(|why| setting("trainer.device", &self.trainer.device, needed(why)))
     }
 
@@ -65,7 +64,7 @@ impl RunConfig {
     }
 
     /// # Errors
-    /// If it is no size.
+    /// If it is not a size.
     pub fn memory(&self) -> Result<Option<usize>> {
         bytes("performance.memory", self.performance.memory.as_deref())
     }

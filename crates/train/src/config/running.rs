@@ -1,4 +1,4 @@
-//! How a run goes: the optimiser and its rate, how long and on what, what is scored, kept and recorded on the way.
+//! Configuration of the run: optimiser and schedule, length and device, validation, checkpoints and records.
 
 use schemars::JsonSchema;
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
@@ -17,18 +17,27 @@ pub enum OptimizerKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OptimizerConfig {
+    /// Optimiser.
     pub kind: OptimizerKind,
-    /// The learning rate that the schedule is a share of.
+    /// The largest learning rate; the schedule multiplies it.
     pub rate: f64,
+    /// Decay of the averages of gradients and squared gradients of Adam.
     pub betas: [f64; 2],
+    /// Number that Adam adds to the denominator.
     pub eps: f64,
+    /// Weight decay: decoupled with adamw, added to gradients with adam and sgd.
     pub weight_decay: f64,
-    /// The rate is that of weights whose results sum over so many values, or fewer; of wider ones Adam's is smaller by as much. 0 for one
-    /// rate. Default: 288 for networks without norms (local), else one rate.
+    /// Fan-in up to which the learning rate applies; Adam's rate of weights with a larger fan-in is lower in proportion. 0 for a single rate.
+    /// Default: 288 for networks without norms (local), otherwise a single rate.
     pub base_fan_in: Option<usize>,
-    /// Of gradient descent.
+    /// Learning rate of the encoder relative to that of all other weights, for networks with an encoder (model=vit_segmentation).
+    pub encoder_rate: f64,
+    /// Learning rate of each layer of an encoder relative to that of the next layer (layer-wise decay), for pretrained encoders; 0.65 to 0.75
+    /// is usual. 1 for a single rate.
+    pub layer_decay: f64,
+    /// Momentum of gradient descent.
     pub momentum: f64,
-    /// The largest norm of all gradients together; 0 for no limit.
+    /// Largest norm of the gradient of all parameters; larger gradients are scaled down. 0 for no limit.
     pub clip: f64,
 }
 
@@ -41,6 +50,8 @@ impl Default for OptimizerConfig {
             eps: 1e-8,
             weight_decay: 1e-2,
             base_fan_in: None,
+            encoder_rate: 1.0,
+            layer_decay: 1.0,
             momentum: 0.9,
             clip: 1.0,
         }
@@ -61,16 +72,17 @@ pub enum RateShape {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScheduleConfig {
-    /// Iterations over which the rate rises from nothing.
+    /// Iterations over which the rate rises from zero.
     pub warm_up: u64,
+    /// Shape of the learning rate over the iterations.
     pub shape: RateShape,
-    /// The share of the rate that a cosine ends at.
+    /// Share of the rate at the end of a cosine.
     pub floor: f64,
-    /// Cosines of `restarts`, one after another.
+    /// Number of cosines of shape=restarts.
     pub cycles: u64,
-    /// The share of all iterations, at the end, that refine.
+    /// Share of all iterations, at the end, with a lower rate (refinement).
     pub refinement: f64,
-    /// The share of the rate while refining.
+    /// Share of the rate during refinement.
     pub refinement_rate: f64,
 }
 
@@ -140,26 +152,26 @@ pub enum Complexity {
 pub struct StageConfig {
     /// Side length of crops.
     pub size: usize,
-    /// The share of all iterations; of adaptive growth, the most.
+    /// Share of all iterations; with adaptive growth, the largest share.
     pub share: f64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GrowthConfig {
-    /// Resolutions, from the smallest; none for `crop` alone.
+    /// Resolutions, from the smallest; empty for `crop` only.
     pub stages: Vec<StageConfig>,
-    /// Batches of smaller crops are larger by their area, up to this many images.
+    /// Largest batch of small crops, whose batches are larger in proportion to their area.
     pub most: usize,
-    /// Iterations over which the rate rises again after a switch.
+    /// Iterations over which the rate rises again after a change of resolution.
     pub warm_up: u64,
-    /// The share of a stage over which a growing network's new layers are blended in.
+    /// Share of a stage over which the new layers of a growing network are blended in.
     pub blend: f64,
     /// Whether a stage also ends when validations no longer improve.
     pub adaptive: bool,
-    /// So many validations without improvement.
+    /// Number of validations without improvement after which an adaptive stage ends.
     pub patience: usize,
-    /// What counts as one, in dB.
+    /// Smallest improvement that counts, in dB.
     pub threshold: f64,
 }
 
@@ -182,35 +194,37 @@ impl Default for GrowthConfig {
 pub struct TrainerConfig {
     /// cpu, cuda, cuda:N, or auto.
     pub device: String,
+    /// Number of iterations.
     pub iterations: Option<u64>,
-    /// In place of iterations: as many as fit into this time, validations included. The learning rate then follows the clock.
+    /// Train for this time instead of a number of iterations, validations included; the learning rate follows the clock.
     pub seconds: Option<f64>,
-    /// In place of both, for files: from their number and how different they are.
+    /// Choose the number of iterations by the number of files and how different they are, instead of iterations or seconds.
     pub epochs: Option<Complexity>,
-    /// Processes of a machine that train together, each on a device or a share of the processor; `clearshot train --devices N` starts them. 0 for as many
+    /// Number of processes on a machine that train together, each on a device or a share of the CPU; `clearshot train --devices N` starts them. 0 for as many
     /// as were started.
     pub devices: usize,
-    /// Machines that train together, each with `devices` processes, which mpiexec or srun starts.
+    /// Number of machines that train together, each with `devices` processes, which mpiexec or srun starts.
     pub nodes: usize,
     /// Side length of crops.
     pub crop: usize,
     /// Depth of crops, for networks in three dimensions.
     pub depth: Option<usize>,
-    /// Images of an iteration, or `auto`: as many as fit into performance.memory. Where several processes train together, those of each.
+    /// Images of an iteration, or `auto` for as many as fit into performance.memory; if several processes train together, the images of each.
     pub batch: Count,
-    /// Runs that an iteration's images are divided into.
+    /// Number of passes into which the images of an iteration are divided (gradient accumulation).
     pub accumulate: usize,
     pub growth: GrowthConfig,
-    /// Half-life in images of the average of the weights, which is what becomes the model; 0 for no average.
+    /// Half-life, in images, of the exponential moving average of the weights, which is saved as the model; 0 for no average.
     pub ema_half_life: f64,
-    /// Skip iterations whose loss exceeds its recent geometric mean by more than this factor and by more than four standard deviations of its
-    /// logarithm; the norm of a clipped gradient may exceed its mean by the square of this factor. Iterations without a finite gradient are always skipped. 0 for no such bound.
+    /// Skip iterations whose loss or gradient norm exceeds its recent geometric mean by more than this factor (for the norm, by the square of
+    /// this factor if gradients are clipped) and by more than four standard deviations of its logarithm. Iterations without a finite
+    /// gradient are always skipped. 0 for no such limit.
     pub guard: f64,
-    /// Iterations that were skipped, less a quarter for each good one since, upon which the run goes back to its last checkpoint.
+    /// Number of skipped iterations, minus a quarter for each good one since, at which the run returns to its last checkpoint.
     pub skips: u64,
-    /// How often it goes back, each time to go on at half the rate, before it ends.
+    /// How often the run returns to a checkpoint, each time at half the rate, before it ends.
     pub returns: u64,
-    /// Validations without improvement that end the run; 0 for never.
+    /// Number of validations without improvement after which the run ends; 0 for never.
     pub early_stop: usize,
 }
 
@@ -252,7 +266,7 @@ pub enum Compression {
     Powersgd,
 }
 
-/// What carries gradients between processes.
+/// The exchange of gradients between processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Backend {
@@ -269,17 +283,17 @@ pub enum Backend {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DistributedConfig {
-    /// What carries gradients: NCCL from GPU to GPU, or MPI by way of the host. By default NCCL, where it is found and each process has a GPU of its own.
+    /// Library that exchanges gradients: NCCL between GPUs, or MPI through host memory. With auto, NCCL if it is found and each process has its own GPU.
     pub backend: Backend,
-    /// How gradients travel.
+    /// Compression of the exchanged gradients.
     pub compression: Compression,
     /// The rank of PowerSGD's matrices.
     pub rank: usize,
-    /// Iterations whose gradients travel as they are before PowerSGD begins.
+    /// Iterations with uncompressed gradients before PowerSGD starts.
     pub start: u64,
-    /// Gradients that travel together, at least, as 4MiB. Default: 1MiB between processors, 25MiB between GPUs.
+    /// Smallest size of a group of gradients that is exchanged at once, for example 4MiB. Default: 1MiB between processors, 25MiB between GPUs.
     pub bucket: Option<String>,
-    /// Whether gradients travel while others are computed; results are the same.
+    /// Whether gradients are exchanged while others are computed; results are the same.
     pub overlap: bool,
 }
 
@@ -301,17 +315,17 @@ impl Default for DistributedConfig {
 pub struct PerformanceConfig {
     /// fp32, tf32, bf16, fp16 or auto.
     pub precision: String,
-    /// The most memory that an iteration may take, as 4GiB; what does not fit is recomputed.
+    /// Largest memory of an iteration, for example 4GiB; what does not fit is recomputed. Default: no limit.
     pub budget: Option<String>,
-    /// The memory that `trainer.batch: auto` fills, as 4GiB. Default: nine tenths of the device's.
+    /// Memory that `trainer.batch: auto` fills, for example 4GiB. Default: 90 % of the device's memory.
     pub memory: Option<String>,
-    /// Threads of the CPU that compute; 0 for all.
+    /// CPU threads for computing; 0 for all.
     pub threads: usize,
-    /// Threads that make training images; 0 for as many as suit the device.
+    /// Threads that load or generate training images; 0 chooses by the device.
     pub workers: usize,
-    /// Batches that are made ahead; 0 for two for each worker.
+    /// Batches that are prepared in advance; 0 for two per worker.
     pub ahead: usize,
-    /// Side of the tiles that `restore --performance` computes by; training has none. Default: by memory.
+    /// Side of the tiles of `restore --performance`; not used in training. Default: chosen by memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tile: Option<usize>,
     /// Tiles that `restore --performance` runs at once. Default: as many as keep the device busy.
@@ -334,7 +348,7 @@ impl Default for PerformanceConfig {
     }
 }
 
-/// What is written down of a run while it goes on.
+/// The records of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Profiling {
@@ -352,9 +366,9 @@ pub enum Profiling {
 pub struct DebugConfig {
     /// none, time or memory.
     pub profile: Profiling,
-    /// Iterations that pass first.
+    /// Iterations before the warm-up.
     pub wait: u64,
-    /// Iterations that are timed and forgotten.
+    /// Iterations that are timed but not counted.
     pub warm_up: u64,
     /// Iterations that count.
     pub active: u64,
@@ -371,13 +385,13 @@ impl Default for DebugConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ValidationConfig {
-    /// Iterations from one to the next; 0 for none but the last. With `trainer.seconds`, also at every quarter of the time.
+    /// Iterations between validations; 0 for only one, at the end. With `trainer.seconds`, also at every quarter of the time.
     pub every: u64,
-    /// Images of a validation, the same ones every time; fewer where `trainer.seconds` leaves no time for them.
+    /// Images of a validation, the same every time; fewer if `trainer.seconds` is too short for them.
     pub images: usize,
-    /// Side length of the crops; 0 for that of training.
+    /// Side length of the crops; 0 for the same as in training.
     pub crop: usize,
-    /// The noise level at which a prior is scored; conditional models are at `task.sigma_max`.
+    /// Noise level at which a prior is scored; conditional models are scored at `task.sigma_max`.
     pub sigma: f64,
 }
 
@@ -391,9 +405,9 @@ impl Default for ValidationConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CalibrationConfig {
-    /// Validation images that are restored for it, fewer where that would take longer than training did; 0 for none: the spread is then shown as it is.
+    /// Validation images that are restored to calibrate the uncertainty; fewer if that would take longer than the training. 0 for no calibration.
     pub images: usize,
-    /// Samples of each.
+    /// Samples of each image.
     pub samples: usize,
     /// Sampling steps.
     pub steps: usize,
@@ -408,11 +422,11 @@ impl Default for CalibrationConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CheckpointConfig {
-    /// Iterations from one to the next; 0 for the last alone.
+    /// Iterations between checkpoints; 0 for only one, at the end.
     pub every: u64,
-    /// The best that are kept.
+    /// Number of best checkpoints that are kept.
     pub top: usize,
-    /// Iterations between those that are kept for good; 0 for none.
+    /// Iterations between checkpoints that are never deleted; 0 for none.
     pub keep_every: u64,
 }
 
@@ -425,10 +439,11 @@ impl Default for CheckpointConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RecordsConfig {
-    /// Iterations from one record to the next.
+    /// Iterations between records.
     pub every: u64,
+    /// Whether records are also written for TensorBoard.
     pub tensorboard: bool,
-    /// Pictures of validation images: input, estimate, truth.
+    /// Number of pictures of validation images: input, estimate, truth.
     pub pictures: usize,
 }
 

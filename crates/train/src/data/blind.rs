@@ -1,9 +1,9 @@
-//! Blind spots (Noise2Void): pixels whose values the network does not see and is asked for.
+//! Blind spots (Noise2Void): pixels whose values are hidden from the network and predicted by it.
 //!
-//! One pixel of every box is a spot, so that spots keep apart. It is filled with the median of its surroundings or with one of its
-//! neighbours, never with itself (N2V2, Hoeck et al. 2022). Where noise is correlated along rows or columns, a spot's neighbours along them
-//! would give it away: they are filled too, from pixels beside the line (structN2V, Broaddus et al. 2020). Surroundings lie in the plane
-//! of the pixel, in volumes too; a spot is one of all channels.
+//! One pixel of every box is a spot, so that spots are apart. It is filled with the median of its surroundings or with one
+//! of its neighbours, never with itself (N2V2, Hoeck et al. 2022). If noise is correlated along rows or columns, the
+//! neighbours of a spot along them would reveal its value: they are filled too, from pixels beside the line (structN2V,
+//! Broaddus et al. 2020). Surroundings are in the plane of the pixel, also for volumes; a spot covers all channels.
 
 use super::Sample;
 use crate::config::{Along, BlindConfig, BlindFill};

@@ -1,7 +1,7 @@
-//! Clean images as cameras see them, in the numbers that networks are given.
+//! Clean images passed through a simulated camera, in the units of the network.
 //!
-//! Electrons are drawn exactly, voxel by voxel, as everywhere in the project. What a network is given beside them
-//! follows from three numbers of an image: its peak p above the background, its background b and its read noise s.
+//! Electrons are drawn exactly, voxel by voxel, as everywhere in the project. The conditions of the network follow from
+//! three numbers of an image: its peak p above the background, its background b and its read noise s.
 
 use super::{NUMBERS, Sample};
 use crate::config::CameraConfig;
@@ -59,7 +59,7 @@ impl Cameras {
 
     /// What a camera makes of an image with values in [0, 1], cut from one with these ends; the domain is left 0.
     ///
-    /// A network will be told the peak that is found in a noisy image, which is that of the bright end and more,
+    /// A network gets the peak that is estimated from a noisy image, which is that of the bright end and more,
     /// by as much as noise moves the largest of many means over nine pixels; and gain, read noise and correlation as they are
     /// estimated, which is not quite right.
     pub fn expose(&self, mut values: Vec<f32>, size: &[usize], ends: Ends, number: u64) -> Sample {
@@ -142,7 +142,7 @@ impl Cameras {
         Sample { scale: scale as f32, ..Sample::plain(measured, clean, numbers(&told)) }
     }
 
-    /// A correlation as it is estimated.
+    /// A correlation with the error of an estimate.
     fn told(&self, correlation: &Correlation, number: u64) -> Correlation {
         let error = self.config.correlation_error;
         if error == 0.0 {

@@ -1,4 +1,4 @@
-//! Which files a run has, how they belong to each other, and which of them, or of their rows, are trained on and which are scored.
+//! The files of a run, their relations, and their division (by files or rows) into training and validation.
 
 use super::Part;
 use crate::config::{DataConfig, DataKind, RunConfig};
@@ -96,7 +96,7 @@ impl<'a> Division<'a> {
     pub fn note(&self) -> Option<String> {
         self.by_rows.then(|| {
             format!(
-                "of {} files none is kept for validation: the last {:.0} % of the rows of each are",
+                "none of {} files is kept for validation; the last {:.0} % of the rows of each are used instead",
                 self.listing.entries.len(),
                 100.0 * KEPT_ROWS
             )
@@ -108,8 +108,8 @@ impl<'a> Division<'a> {
         [Part::Training, Part::Validation].into_iter().filter(empty).map(|part| {
             let name = if part == Part::Training { "training" } else { "validation" };
             format!(
-                "none of {} files falls to {name} (data.validation: {}): all of them are trained on and scored, so \
-                 scores say nothing of other images",
+                "none of {} files belongs to {name} (data.validation: {}): all of them are used for training and for scoring, so \
+                 scores say nothing about other images",
                 self.listing.entries.len(),
                 self.config.data.validation
             )

@@ -1,8 +1,8 @@
-//! Which domain each sample of a run is drawn from, where domains are balanced.
+//! The domain of each sample of a run if domains are balanced.
 //!
-//! Shares of domains that follow losses do so with a delay: the losses of one period of iterations decide the draws of
-//! the period after the next. So the domain of a sample is known a whole period before it is needed, batches are made
-//! ahead by any number of threads, and a run that is gone on with draws as if it had never stopped.
+//! Shares of domains that follow losses do so with a delay: the losses of one period of iterations decide the draws of the
+//! period after the next. The domain of a sample is therefore known a whole period in advance, batches are prepared by any
+//! number of threads, and a resumed run draws as if it had never stopped.
 
 use super::Source;
 use crate::config::DataConfig;
@@ -103,7 +103,7 @@ impl Draws {
     }
 
     /// At the end of a period: draws of the next but one follow the mean losses of this one. Of a domain without any, or with
-    /// one that is no number, nothing is learned, and the shares of the next period hold for that one too.
+    /// one that is NaN, nothing is learned, and the shares of the next period are kept for that one too.
     ///
     /// # Errors
     /// None that could be known of beforehand.
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_followed_after_a_period_and_a_run_goes_on_alike() {
+    fn draws_follow_losses_after_a_period_and_resuming_changes_none() {
         let (config, source) = (config(Balance::Adaptive, None), Counted(vec![5, 500]));
         let from = From { iteration: 0, sample: 0, images: 16 };
         let mut shares = vec![];

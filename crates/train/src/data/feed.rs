@@ -1,4 +1,4 @@
-//! Work done ahead by threads and handed out in its order.
+//! Work done in advance by threads and returned in order.
 
 use crate::error::{Result, TrainError};
 use clearshot_timeline::{Phase, Timeline, current, span};

@@ -1,4 +1,4 @@
-//! Samples from files: pairs, noisy files, repeats, or clean images before a simulated camera.
+//! Samples from files: pairs, noisy files, repeats, or clean images with a simulated camera.
 
 use super::camera::{self, Cameras, Ends};
 use super::division::{Division, listed, may_lack_pixels};
@@ -32,7 +32,7 @@ pub struct Shared {
     pub real: Arc<RealCameras>,
     /// How the model that a run begins from takes its numbers.
     pub init: Option<Signal>,
-    /// What the network is given are electrons.
+    /// The input of the network is in electrons.
     pub photons: bool,
 }
 
@@ -56,7 +56,7 @@ pub struct Files {
     notes: Vec<String>,
 }
 
-/// What the numbers of a sample are.
+/// The unit of the values of a sample.
 enum Scale {
     /// Electrons of a simulated camera.
     Simulated(Box<Cameras>),
@@ -73,9 +73,9 @@ enum Scale {
 /// Why targets are fitted to their inputs, where they are; nothing needs to be said of what was asked for.
 fn fitting(data: &DataConfig, training: &Dataset, photons: bool, same: bool) -> Result<Option<String>> {
     match data.fit {
-        None if photons && same => Ok(Some(
-            "targets are fitted to their inputs file by file; data.fit=false leaves them as they are".into(),
-        )),
+        None if photons && same => {
+            Ok(Some("targets are fitted to their inputs file by file; data.fit=false turns this off".into()))
+        }
         None => fit::is_due(training),
         Some(true) if !same => {
             setting("data.fit", "true", "false: targets have other channels than their inputs")
@@ -270,7 +270,7 @@ fn memory_note(bytes: usize, limit: usize) -> String {
     match bytes <= limit {
         true => format!("files: {} when decoded, held in memory", human(bytes)),
         false => format!(
-            "files: {} when decoded, of which {} are held in memory and the rest is read for every crop; data.memory says how much",
+            "files: {} when decoded, of which {} are held in memory and the rest is read for every crop; data.memory sets the limit",
             human(bytes),
             human(limit)
         ),
@@ -283,7 +283,7 @@ fn named(path: &Path, why: &str) -> String {
     if why.starts_with(&name) { why.to_string() } else { format!("{name}: {why}") }
 }
 
-/// What is said of files that are left out, if any are.
+/// The warning about files that are left out, if any are.
 fn left_out(what: &str, files: &[String]) -> Option<String> {
     let some: Vec<&str> = files.iter().take(NAMED).map(String::as_str).collect();
     let more = if files.len() > NAMED { "; ..." } else { "" };

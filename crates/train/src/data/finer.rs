@@ -1,7 +1,9 @@
-//! Samples of super-resolution: generated scenes on a grid that is several times coarser, as a camera sees them, and on their own.
+//! Samples for super-resolution: generated scenes on their own grid, and as a camera image on a grid that is several times
+//! coarser.
 //!
-//! Both are between the ends of the whole coarse image, noise included, as prediction finds them ([`OwnRange`]), so scenes are averaged down and exposed whole before they are cut. What was measured has
-//! every pixel repeated, so that it has the size of the target; crops begin at whole pixels of the coarse grid.
+//! Both are scaled between the ends of the whole coarse image, including noise, as in prediction ([`OwnRange`]), so scenes
+//! are averaged down and exposed as a whole before crops are cut. In the measurement every pixel is repeated, so that it
+//! has the size of the target; crops start at whole pixels of the coarse grid.
 
 use super::camera::Cameras;
 use super::scenes::{Place, Pool, cut};
@@ -99,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_measured_is_the_target_in_blocks_and_noise() {
+    fn the_measurement_is_the_target_averaged_down_with_noise() {
         let scenes = [("filaments".to_string(), 1.0)].into();
         let mut config = DataConfig { scenes, sizes: vec![96], ..DataConfig::default() };
         config.camera.peak = [1e5, 1e5];

@@ -1,8 +1,8 @@
-//! Gain and offset between the target of a pair and its input, file by file.
+//! Gain and offset between target and input of a pair, for each file.
 //!
-//! Real pairs are often stretched to their files' range one by one, so that the same light is another number in each. What can be learned is then the
-//! mean of the input, and that is the target times a gain plus an offset: the line through the pixels of both by least squares, in which
-//! the target has the part without noise.
+//! Real pairs are often stretched to the range of each file, so that the same light has a different value in each. Only the
+//! mean of the input can be learned then, which is the target times a gain plus an offset: the line through the pixels of
+//! both by least squares, with the target as the noise-free variable.
 
 use crate::error::Result;
 use clearshot_image::dataset::{Dataset, Frame, Part};
@@ -15,7 +15,7 @@ const LOOKED_AT: usize = 16;
 const BLOCK: usize = 8;
 /// The correlation of those means from which on they do.
 const ALIKE: f64 = 0.9;
-/// How far gains, and offsets in units of the inputs' range, differ at least where they are said to.
+/// Smallest difference of gains, and of offsets in units of the inputs' range, that is reported.
 const DIFFERENT: f64 = 0.02;
 
 /// `input = gain * target + offset` in the mean, of one channel.
@@ -108,7 +108,7 @@ pub fn is_due(dataset: &Dataset) -> Result<Option<String>> {
     let holds = count > 1 && differ && alike * 5 >= count * 4;
     Ok(holds.then(|| {
         format!(
-            "targets are fitted to their inputs file by file: gains of {:.3} to {:.3} in {count} pairs; data.fit=false leaves them as they are",
+            "targets are fitted to their inputs file by file: gains of {:.3} to {:.3} in {count} pairs; data.fit=false turns this off",
             gains.0, gains.1
         )
     }))

@@ -1,7 +1,8 @@
-//! Learning from noise: samples of a source turned into what a task that needs no clean image is trained on.
+//! Learning from noisy images: turns the samples of a source into inputs and targets of tasks without clean images.
 //!
-//! `noise2noise` gets a second exposure of simulated images (files have theirs), `noise2void` blind spots, `splitting` two parts of the electrons, every crop twice.
-//! What was clean stays out of training; where there is such, validation has it untouched.
+//! `noise2noise` gets a second exposure of simulated images (files have their own), `noise2void` blind spots, `splitting`
+//! two parts of the electrons, with every crop used twice. Clean images are not used in training; if they exist, validation
+//! uses them.
 
 use super::split::{Cut, Side};
 use super::{Sample, Source, blind, camera, split};
@@ -27,7 +28,7 @@ enum How {
 }
 
 impl Learning {
-    /// The source itself where the task takes its samples as they are.
+    /// The source itself if the task uses its samples unchanged.
     pub fn of(inner: Arc<dyn Source>, config: &RunConfig, seed: u64, size: &[usize]) -> Arc<dyn Source> {
         let how = match config.task.kind {
             TaskKind::Noise2noise if config.data.is_simulated() => How::Again,

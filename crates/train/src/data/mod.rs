@@ -1,9 +1,10 @@
-//! What a network is trained on: sample `i` is a pure function of (seed, `i`), whatever threads make it.
+//! Training data: sample `i` is a pure function of (seed, `i`), independent of the threads that make it.
 //!
-//! Clean images come from generated scenes ([`scenes`]) or files ([`files`]) and are seen through a simulated
-//! camera ([`camera`]), with masks of their objects where those are learned ([`segments`]) and on a coarser grid where a finer one is ([`finer`]), or between their own ends where nothing is but images ([`views`]); or files come in pairs ([`fit`]), as repeats, or noisy alone, from their own camera ([`real`]). Tasks that need no clean
-//! image make theirs of these samples ([`learning`]). Which domain a sample is of may follow from shares ([`draws`]). Batches
-//! are made ahead by threads ([`feed`]).
+//! Clean images come from generated scenes ([`scenes`]) or files ([`files`]) and pass through a simulated camera
+//! ([`camera`]), with masks of their objects for segmentation ([`segments`]), on a coarser grid for super-resolution
+//! ([`finer`]), or scaled by their own range for training without labels ([`views`]). Files may also be pairs ([`fit`]),
+//! repeats, or only noisy, with their own camera ([`real`]). Tasks without clean images convert these samples
+//! ([`learning`]). The domain of a sample may follow from shares ([`draws`]). Batches are prepared by threads ([`feed`]).
 
 pub mod blind;
 pub mod camera;
@@ -45,9 +46,9 @@ pub const NUMBERS: usize = 8 + clearshot_model::signal::LAGS;
 /// One image to learn from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// What was measured, channels last: electrons, or a normalised input.
+    /// The measurement, channels last: electrons, or a normalised input.
     pub measured: Vec<f32>,
-    /// What it should become, in [-1, 1] or thereabouts.
+    /// The target, approximately in [-1, 1].
     pub clean: Vec<f32>,
     pub numbers: [f32; NUMBERS],
     /// What a scene's brightest value is in `clean`, above -1.
@@ -77,7 +78,7 @@ impl DataConfig {
     }
 }
 
-/// What errors against a truth that nobody has are estimated from.
+/// The basis for estimating errors against an unknown truth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorsFrom {
     /// Splits of the images by the noise that their camera has.
@@ -94,7 +95,7 @@ pub trait Source: Send + Sync {
     /// If a file cannot be read.
     fn sample(&self, number: u64, domain: Option<usize>) -> Result<Sample>;
 
-    /// What kinds of images there are.
+    /// The kinds of images.
     fn domains(&self) -> Vec<String>;
 
     /// How many files each of them has; 1 where none has any.
@@ -105,7 +106,7 @@ pub trait Source: Send + Sync {
     /// Channels of what is measured and of what is clean.
     fn channels(&self) -> [usize; 2];
 
-    /// What the channels of what is clean are called; empty where nobody says.
+    /// Names of the clean image's channels; empty if unknown.
     fn names(&self) -> Vec<String> {
         vec![]
     }
@@ -135,12 +136,12 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// What whoever trains should know of the data.
+    /// Warnings about the data.
     fn warnings(&self) -> Vec<String> {
         vec![]
     }
 
-    /// What was found out about the data and decided by it.
+    /// Properties of the data, and decisions based on them.
     fn notes(&self) -> Vec<String> {
         vec![]
     }
@@ -154,7 +155,7 @@ pub struct Batch {
     /// As each [`Sample::scale`].
     pub scales: Vec<f32>,
     pub domains: Vec<usize>,
-    /// What the domains are called.
+    /// The names of the domains.
     pub domain_names: Vec<String>,
     pub valid: Option<Valid>,
 }
@@ -178,7 +179,7 @@ impl Valid {
     }
 }
 
-/// The batch of samples `first` and on; `size` is (Z,) Y, X. Some are of a told domain, and of some the condition is
+/// The batch of samples `first` and on; `size` is (Z,) Y, X. Some have a given domain, and of some the condition is
 /// dropped.
 ///
 /// # Errors
@@ -289,7 +290,7 @@ impl Data {
         self.shared.photons
     }
 
-    /// What the error against the truth is estimated from, where there is none.
+    /// The basis for estimating the error against an unknown truth.
     pub(crate) fn errors_from(&self) -> Option<ErrorsFrom> {
         match (self.config.task.kind, self.config.data.averaged) {
             (TaskKind::Splitting, _) if !self.config.data.has_truth() => Some(ErrorsFrom::Splits),

@@ -1,4 +1,4 @@
-//! How many images a second the data give, without a network that waits for them.
+//! The number of images per second that the data provide, without a network.
 
 use super::feed::Feed;
 use super::{Data, Part, batch};

@@ -1,8 +1,8 @@
 //! The cameras of noisy files, and the scale of each of their images in electrons.
 //!
-//! Gain, offset and read noise are those that the configuration says or that the file's own noise tells, and background and peak
-//! are those of the whole image that a crop is cut from: what restoring finds in the same file. Each file is looked at once, when
-//! its first crop is made. A file that does not tell its noise has the median camera of those that do.
+//! Gain, offset and read noise come from the configuration or are estimated from the file; background and peak are those of
+//! the whole image that a crop is cut from, as in restoring the same file. Each file is analysed once, when its first crop
+//! is made. A file whose noise cannot be estimated gets the median camera of the others.
 
 use crate::config::DataConfig;
 use crate::error::{Result, setting};
@@ -141,7 +141,7 @@ impl RealCameras {
             Ok(scale) => Ok((camera, *scale)),
             Err(why) => {
                 let file = dataset.entries[entry].input.display();
-                setting("data.inputs", file, format!("its brightness cannot be told: {why}"))
+                setting("data.inputs", file, format!("its brightness cannot be determined: {why}"))
             }
         }
     }

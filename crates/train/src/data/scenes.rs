@@ -1,8 +1,8 @@
 //! Crops of generated scenes.
 //!
-//! Scenes cost milliseconds and crops must cost microseconds, so crops are cut from a pool of scenes. The pool is a
-//! window of scene numbers that moves on with the crops' number, so that which scene a crop comes from is a
-//! function of its number alone; a scene is made when a crop first needs it and forgotten when the window has passed it.
+//! Scenes cost milliseconds and crops must cost microseconds, so crops are cut from a pool of scenes. The pool is a window
+//! of scene numbers that moves with the number of the crop, so that the scene of a crop follows from its number alone; a
+//! scene is made when a crop first needs it and dropped when the window has passed it.
 
 use super::camera::{self, Cameras, Ends};
 use super::{Sample, Source, shrunk};
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 /// Planes of scenes that volumes are cut from, at least.
 const DEPTH: usize = 32;
 
-/// Scenes are told apart from noise by their mean over pixels at this many electrons.
+/// Scenes are distinguished from noise by their mean over pixels at this many electrons.
 const BRIGHT: f32 = 1e4;
 
 /// A scene that is there.
@@ -35,7 +35,7 @@ pub(super) struct Painted {
 /// Bytes of all scenes that pools keep.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 
-/// Bytes of the scenes that are kept to be cut again: they are drawn as they are needed, which is no leak.
+/// Bytes of the scenes that are kept to be cut again: they are generated on demand, which is not a leak.
 pub(crate) fn kept_bytes() -> usize {
     KEPT.load(Ordering::Relaxed)
 }
@@ -96,7 +96,7 @@ impl Pool {
         Pool { labelled: true, ..self }
     }
 
-    /// What its scenes are called.
+    /// The names of its scenes.
     pub fn names(&self) -> Vec<String> {
         self.kinds.iter().map(|k| k.name().to_string()).collect()
     }

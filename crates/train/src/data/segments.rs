@@ -1,7 +1,8 @@
-//! Samples of segmentation: images between their own dark and bright end, and what each pixel is part of.
+//! Samples for segmentation: images scaled between their own dark and bright end, and the class or object of each pixel.
 //!
-//! Both are as prediction finds them: the ends are those of the whole image that a crop is cut from, noise included ([`OwnRange`]). So generated scenes are
-//! exposed whole before they are cut. Targets have one channel for each class, of 0 and 1, or say of objects what `clearshot_model::instances` lists.
+//! The scale is that of prediction: the ends are those of the whole image that a crop is cut from, including noise
+//! ([`OwnRange`]), so generated scenes are exposed as a whole before crops are cut. Targets have one channel of 0 and 1 for
+//! each class, or the object maps of `clearshot_model::instances`.
 
 use super::camera::Cameras;
 use super::scenes::{Place, Pool, cut};
@@ -16,7 +17,7 @@ use clearshot_model::{OwnRange, Signal, instances};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a model that segments says of its numbers: they are those of [`OwnRange`], as they are.
+/// The signal of a segmentation model: values of [`OwnRange`], unchanged.
 pub const AS_THEY_ARE: Signal = Signal::Fixed {
     input: Normaliser { range: Range::MinMax, low: -1.0, high: 1.0, clip: false },
     target: None,
@@ -33,7 +34,7 @@ pub(super) fn sample(seen: Vec<f32>, target: Vec<f32>) -> Sample {
     Sample::plain(seen, target, numbers)
 }
 
-/// What is learned of labels.
+/// The targets from labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// The class of each pixel, of so many.
@@ -137,7 +138,7 @@ impl Source for Segments {
     }
 }
 
-/// What files of images and labels become.
+/// Samples from files of images and labels.
 pub struct Labels {
     wanted: Wanted,
     ranges: OwnRanges,
@@ -182,7 +183,7 @@ impl Labels {
             if one_hot(label, classes, &mut target).is_none() {
                 let last = classes - 1;
                 let needed = format!(
-                    "labels from 0 to {last} in {}, which has {label}: say task.classes={} or more, or 1 to tell objects from the background",
+                    "labels from 0 to {last} in {}, which has {label}: set task.classes={} or more, or 1 to separate objects from the background",
                     path.display(),
                     (label.max(0.0) as usize).saturating_add(1)
                 );

@@ -1,8 +1,8 @@
-//! Noise that neighbouring pixels share.
+//! Correlated noise.
 //!
-//! Few images come to a program as a sensor gave them. They are resampled, scanned by detectors slower than their pixels, or put
-//! together from the mosaic of a colour camera: all of it makes neighbours share noise. A network learns on noise that
-//! was shared in the same ways and is told how much, [`Correlation`].
+//! Few images reach a program as the sensor recorded them. They are resampled, scanned by detectors slower than their
+//! pixels, or demosaiced: all of this correlates the noise of neighbouring pixels. A network is trained with noise that is
+//! correlated in the same ways, and gets its [`Correlation`] as a condition.
 
 use super::camera::{Cameras, filter};
 use clearshot_physics::Correlation;
@@ -83,7 +83,7 @@ impl Cameras {
 /// The pixels of a colour camera that see one colour; all others are interpolated from these.
 ///
 /// Interpolated pixels are means of two or four, and less noisy than the others: such noise is not the same everywhere, and
-/// what is told is its mean. Programs that look for edges take the mean of the two neighbours that differ least, which draws
+/// the condition is its mean. Programs that look for edges take the mean of the two neighbours that differ least, which draws
 /// short lines into noise.
 #[derive(Clone, Copy, Debug)]
 struct Mosaic {
@@ -165,7 +165,7 @@ impl Mosaic {
 /// Lags that a correlation is measured over.
 const NEAR: isize = 2;
 
-/// The correlation that planes of noise have between near pixels; they go on behind their edges.
+/// The correlation of planes of noise between neighbouring pixels; planes are periodic.
 fn correlation_of(noise: &[f32], [height, width]: [usize; 2]) -> Correlation {
     let product = |dy: isize, dx: isize| {
         let inside = |p: usize, d: isize, n: usize| (p as isize + d).rem_euclid(n as isize) as usize;
@@ -191,7 +191,7 @@ fn gaussian(sigma: f64) -> Vec<f64> {
     (-reach..=reach).map(|i| (-0.5 * (i as f64 / sigma).powi(2)).exp()).collect()
 }
 
-/// Independent noise behind filters along Y and X, its variances as before; the image goes on behind its edges.
+/// Independent noise behind filters along Y and X, its variances as before; the image is periodic.
 fn filter_noise(noise: &mut [f32], size: &[usize], taps: &[Vec<f64>; 2]) {
     for (axis, taps) in (size.len() - 2..).zip(taps).filter(|(_, t)| t.len() > 1) {
         let power = taps.iter().map(|t| t * t).sum::<f64>().sqrt();
@@ -208,7 +208,7 @@ mod tests {
     use clearshot_tensor::noise::Key;
 
     #[test]
-    fn noise_is_shared_by_neighbours_as_it_is_told() {
+    fn noise_has_the_stated_correlation() {
         let config = CameraConfig {
             peak: [200.0, 200.0],
             correlated: 1.0,

@@ -1,19 +1,22 @@
-//! Splitting an image's electrons into two parts with independent noise, one to be given and one to be predicted.
+//! Splits the electrons of an image into two parts with independent noise, the input and the target.
 //!
-//! Of Poisson counts, every electron goes to the first part with probability p (binomial thinning): the parts are independent, with p and
-//! 1 - p of the mean. With read noise of variance s^2, the electrons plus s^2 have mean and variance alike, and as many whole counts as they
-//! come to are thinned (a little fewer where some would be below zero, which cannot be thinned); the rest, of either sign, is shared out as p to 1 - p. The parts then add up to the image, each has its share
-//! of the mean whatever the noise, and they are uncorrelated. Above [`NORMAL`] counts the binomial law is the normal law of its mean and variance,
-//! the Gaussian counterpart. So the squared error against the second part is that against the truth plus a constant,
-//! in expectation.
+//! For Poisson counts, every electron goes to the first part with probability p (binomial thinning): the parts are
+//! independent, with p and 1 - p of the mean. With read noise of variance s^2, the electrons plus s^2 have equal mean and
+//! variance, and that many whole counts are thinned (slightly fewer where values are below zero, which cannot be thinned);
+//! the remainder, of either sign, is divided as p to 1 - p. The parts then add up to the image, each has its share of the
+//! mean for any noise, and they are uncorrelated. Above [`NORMAL`] counts the binomial distribution is replaced by the
+//! normal one with the same mean and variance. The squared error against the second part is therefore, in expectation, that
+//! against the truth plus a constant.
 //!
-//! Noise that neighbouring pixels share stays shared between parts that are thinned pixel by pixel. There, the Gaussian counterpart is taken everywhere: to p
-//! times the image is added noise of p (1 - p) of the image's variance and of the same correlation, and the rest is the other part. No pixel of
-//! one is then correlated with any of the other.
+//! Correlated noise stays correlated between parts that are thinned pixel by pixel. For it, the Gaussian version is used
+//! everywhere: p times the image plus noise with p (1 - p) of the variance of the image and the same correlation is the
+//! first part, and the rest is the other. No pixel of one is then correlated with any pixel of the other.
 //!
-//! The noise of the second part is what makes learning from splits slower than learning from clean images: 1 / (1 - p) of the image's variance. Part of it is the splitting's own,
-//! which electrons fall to which part, and cancels between two [`Side`]s of one split of the same image: the draws of the second are those of the first turned over, more where there were
-//! fewer. Each side by itself is a split like any other. What is left of the two targets' noise together is that of the image, whatever the share.
+//! The noise of the second part is what makes learning from splits slower than learning from clean images: 1 / (1 - p) of
+//! the variance of the image. Some of it is due to the splitting itself, the assignment of electrons to parts, and cancels
+//! between two [`Side`]s of one split of the same image: the draws of the second are the inverted draws of the first. Each
+//! side by itself is an ordinary split. The remaining noise of the two targets together is that of the image, for any
+//! share.
 
 use super::{Sample, camera};
 use crate::error::Result;
@@ -67,7 +70,7 @@ impl<'a> Electrons<'a> {
         Electrons { values, width: size.last().copied().unwrap_or(1), channels: values.len() / pixels }
     }
 
-    /// The light about a place, by its neighbours along X: its own noise has no say.
+    /// The local mean from neighbours along X, without the pixel's own noise.
     fn around(&self, i: usize) -> f64 {
         let x = i / self.channels % self.width;
         let first = i - x * self.channels;
@@ -149,7 +152,7 @@ pub fn correlated_part(electrons: &[f32], p: &Photons, size: &[usize], cut: Cut)
     electrons.iter().enumerate().map(one).collect()
 }
 
-/// Noise of variance 1 and a correlation, each plane and channel by itself; beyond its edges a plane goes on at the other side.
+/// Noise of variance 1 and a correlation, each plane and channel by itself; planes are periodic.
 fn shared_noise(
     correlation: &Correlation,
     len: usize,

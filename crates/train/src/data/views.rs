@@ -1,8 +1,8 @@
-//! Samples of training without labels: images between their own dark and bright end ([`OwnRange`]), as segmentation sees them, so that an encoder that was trained
-//! on them knows what it is later given.
+//! Samples for training without labels: images scaled between their own dark and bright end ([`OwnRange`]), as in
+//! segmentation, so that a pretrained encoder gets the same kind of input later.
 //!
-//! What should become of an image is the image itself, or its partner: the scene without noise where scenes are generated, the target where files come in pairs,
-//! each between its own ends.
+//! The target is the image itself, or its partner: the scene without noise for generated scenes, the target for pairs of
+//! files, each scaled by its own range.
 
 use super::camera::Cameras;
 use super::scenes::{Place, Pool, cut};

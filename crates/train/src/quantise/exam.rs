@@ -1,6 +1,6 @@
-//! A network in f32 and in 8 bits on the same images, beside each other and beside the truth.
+//! Compares a network in f32 and in 8 bits on the same images, with each other and with the truth.
 //!
-//! Images are scored one by one: a mean over kinds of images hides what one of them loses.
+//! Images are scored one by one, because a mean over kinds of images hides large losses of single ones.
 
 use super::ranges::Inputs;
 use super::{watch, watched_name};
@@ -28,7 +28,7 @@ pub struct Taken<'a> {
     pub data: &'a Data,
     pub part: Part,
     pub count: usize,
-    /// What they are called.
+    /// Their names.
     pub name: &'static str,
 }
 
@@ -67,7 +67,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// What 8 bits cost of PSNR against the truth.
+    /// The loss of PSNR against the truth due to 8 bits.
     pub fn loss(&self) -> Option<f64> {
         self.truth.map(|[wide, narrow]| wide - narrow)
     }
@@ -105,7 +105,7 @@ impl Scores {
         Some([of(0)?, of(1)?])
     }
 
-    /// What 8 bits cost of PSNR against the truth.
+    /// The loss of PSNR against the truth due to 8 bits.
     pub fn loss(&self) -> Option<f64> {
         self.truth().map(|[wide, narrow]| wide - narrow)
     }
@@ -210,7 +210,7 @@ impl<'a> Exam<'a> {
     /// Estimates in f32, and what went into convolutions on the way.
     ///
     /// # Errors
-    /// What went wrong when running, or what `told` says.
+    /// Errors of running, or of `told`.
     pub fn watched(
         &self,
         network: &dyn Network,

@@ -1,10 +1,11 @@
-//! Models whose convolutions multiply in 8 bits.
+//! Quantisation of models: convolutions that multiply in 8 bits.
 //!
-//! The network is asked about images like those that it was trained on, or about a user's files, and what goes into its convolutions
-//! says how that is rounded ([`ranges`]). Each convolution is then rounded alone, which says how sensitive it is by the image that it
-//! costs most; the most sensitive stay in f32 until the whole is near enough to the network in f32 ([`exam`]). What counts is decided on images that
-//! were not used before: the scores of the gate. Rounding costs most where there is little noise to hide it, so generated scenes are
-//! also seen by a camera without faults and in much light ([`clear`]), and the worst image has a limit of its own.
+//! The inputs of the convolutions are recorded on images like those of the training, or on a user's files, and determine
+//! their rounding ([`ranges`]). Each convolution is then rounded by itself, which gives its sensitivity, on the image with
+//! the largest loss; the most sensitive stay in f32 until the whole is close enough to the network in f32 ([`exam`]). The
+//! final decision uses scores on images that were not used before. Rounding costs most where there is little noise to hide
+//! it, so generated scenes are also exposed with a perfect camera and much light ([`clear`]), and the worst image has its
+//! own limit.
 
 pub mod exam;
 pub mod ranges;
@@ -75,7 +76,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// What the scores do not reach, in words.
+    /// The limits that the scores miss, as text.
     pub fn missed(&self, s: &Scores) -> Vec<String> {
         let mut missed = vec![];
         if s.loss().is_some_and(|loss| loss.is_nan() || loss > self.loss) {
@@ -138,7 +139,7 @@ pub struct Outcome {
 
 /// Where images come from.
 pub struct Images<'a> {
-    /// What ranges are found on.
+    /// The images for finding ranges.
     pub calibration: &'a Data,
     /// What the gate's images are of, other ones.
     pub gate: &'a Data,
@@ -163,10 +164,10 @@ pub fn clear(config: &RunConfig) -> Option<RunConfig> {
     (config.data.kind == DataKind::Scenes).then_some(clear)
 }
 
-/// A model with convolutions in 8 bits. `told` hears what is done, how much of it, and of how much.
+/// A model with convolutions in 8 bits. `told` is called with the current work, and how much of it is done.
 ///
 /// # Errors
-/// If images cannot be had, the network cannot be run, nothing in it is worth 8 bits, or `told` says to stop.
+/// If images cannot be loaded, the network cannot be run, nothing in it suits 8 bits, or `told` stops it.
 pub fn quantise(
     mut model: Model,
     config: &RunConfig,

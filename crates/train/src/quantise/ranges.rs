@@ -1,9 +1,11 @@
-//! How the inputs of a convolution are rounded, from values of them.
+//! Rounding of the inputs of a convolution, determined from their values.
 //!
-//! A channel's range is that of all but a few of its values (`percentile`), or the part of it with the least squared error of
-//! rounding (`error`). What is cut off are few values, often none of those that a sample has, and their error is the largest: the
-//! bright stars of a dark image. So a channel keeps its most extreme values beside the sample, each with the pixels that it stands for. Steps of each channel its own make large channels' weights large, which costs the others' weights bits; so
-//! three compromises between one step for all and steps of their own are compared by the error of the product that is to be expected.
+//! The range of a channel contains all but a few of its values (`percentile`), or minimises the squared error of rounding
+//! (`error`). The values that are cut off are few, often absent from a sample, and have the largest errors: the bright
+//! stars of a dark image. A channel therefore keeps its most extreme values in addition to the sample, each with the number
+//! of pixels that it represents. Separate steps for each channel make the weights of large channels large, which takes bits
+//! from the others; so three compromises between one step for all and separate steps are compared by the expected error of
+//! the product.
 
 use super::Mode;
 use clearshot_graph::ops::int8::{Grid, scale_of};
@@ -34,7 +36,7 @@ const EXTREMES: usize = 512;
 const PARTS: [f32; 8] = [1.0, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4];
 const OWN: [f32; 3] = [1.0, 0.5, 0.0];
 
-/// What went into one convolution.
+/// The inputs of one convolution.
 pub struct Inputs {
     /// Its weight's.
     pub name: String,
@@ -126,7 +128,7 @@ impl Inputs {
         let row = weights.len() / k.max(1);
         let mut energy = vec![0.0f64; c];
         weights.iter().enumerate().for_each(|(i, w)| energy[i % c] += f64::from(*w).powi(2));
-        // What a unit of a weight's rounding is worth in a channel of mean square m and step s: m / s².
+        // The cost of a unit of a weight's rounding in a channel of mean square m and step s: m / s².
         let mut unit = 0.0;
         let mut error = 0.0;
         for ((channel, grid), energy) in self.channels.iter().zip(grids).zip(&energy) {
@@ -164,7 +166,7 @@ impl Channel {
         }
     }
 
-    /// The mean of a function of all values: that of the extremes as it is, and of all between as the sample has it.
+    /// The mean of a function of all values: exact for the extremes, and from the sample for all values between.
     fn mean(&self, f: impl Fn(f32) -> f64) -> f64 {
         let [below, above] = &self.ends;
         let (mut sum, mut between) = (0.0, 0usize);
@@ -215,7 +217,7 @@ mod tests {
 
     /// Four bright pixels of 400,000, which a sample of 4096 has none of: cutting them off would cost more than a finer step wins.
     #[test]
-    fn what_is_bright_and_rare_is_not_cut_off() {
+    fn rare_bright_values_are_not_cut_off() {
         let mut image: Vec<f32> = (0..400_000).map(|i| (i as f32 * 0.37).sin().abs()).collect();
         [1001, 50_501, 200_003, 333_337].into_iter().for_each(|i| image[i] = 12.0);
         let grid = seen(&image).grids(&Tensor::f32([1, 1, 1, 1], vec![1.0]), By::Error)[0];
@@ -229,7 +231,7 @@ mod tests {
 
     /// A channel of small values beside one of large ones, both as important: one step for all would round the small one away.
     #[test]
-    fn a_small_channel_has_a_step_of_its_own() {
+    fn a_small_channel_has_its_own_step() {
         let image: Vec<f32> =
             (0..4000).flat_map(|i| [(i as f32 * 0.7).sin(), 100.0 * (i as f32).sin()]).collect();
         let mut inputs = Inputs::new("w".into(), 2);

@@ -1,8 +1,8 @@
-//! Quantisation-aware training: a network's weights are trained on while its convolutions round as they will.
+//! Quantisation-aware training: the weights of a network are trained further while its convolutions are rounded.
 //!
-//! Forward, convolutions multiply in 8 bits by the kernels that will run. Backward, rounding counts as the identity
-//! (the straight-through estimator): the gradient of a rounded convolution is that of the convolution in f32. The loss is the
-//! task's own, on the images that the model was trained on.
+//! In the forward pass, convolutions multiply in 8 bits with the kernels of inference. In the backward pass, rounding
+//! counts as the identity (straight-through estimator): the gradient of a rounded convolution is that of the convolution in
+//! f32. The loss is that of the task, on images like those of the model's training.
 
 use super::Mode;
 use crate::config::RunConfig;
@@ -36,10 +36,10 @@ const FIRST: u64 = 1 << 24;
 /// The part of the iterations over which weights are averaged.
 const AVERAGED: f64 = 0.1;
 
-/// Weights of a network whose convolutions round, trained on from `weights`. `told` hears how many iterations are done.
+/// Weights of a network whose convolutions round, trained further from `weights`. `told` is called with the number of iterations done.
 ///
 /// # Errors
-/// If samples cannot be had, the training cannot be run, its loss is no longer a number, or `told` says to stop.
+/// If samples cannot be loaded, the training cannot be run, its loss is NaN, or `told` stops it.
 pub fn tuned(
     network: &dyn Network,
     weights: &Weights,
@@ -87,7 +87,7 @@ pub fn tuned(
     let tuned = engine.weights(network)?;
     let is_finite = |w: &clearshot_tensor::Tensor| w.to_f64().iter().all(|x| x.is_finite());
     if !tuned.values().all(is_finite) {
-        return setting("--qat-rate", how.rate, "a smaller one: training fell apart");
+        return setting("--qat-rate", how.rate, "a smaller one: training diverged");
     }
     // What is not trained, as what was measured and not learned, is as it was.
     let mut all = weights.clone();

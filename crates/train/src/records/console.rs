@@ -53,7 +53,7 @@ impl Watch for Console {
                 let up = if self.drawn > 0 { format!("\x1b[{}A", self.drawn) } else { String::new() };
                 let lines: Vec<String> = text.lines().map(|l| format!("\x1b[2K{l}\n")).collect();
                 self.drawn = lines.len();
-                // A terminal that has gone away is no reason to stop training.
+                // Training continues if the terminal is closed.
                 let _ = write!(std::io::stderr(), "{up}{}", lines.concat());
             }
             Show::Lines => {

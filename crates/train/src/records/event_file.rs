@@ -1,7 +1,7 @@
-//! TensorBoard's event files: records with checksums, each a protocol buffer of a few fields, written by hand.
+//! TensorBoard event files: records with checksums, each a protocol buffer of a few fields, written by hand.
 //!
 //! A record is the length of its data, a checksum of the length, the data and a checksum of the data; checksums are
-//! CRC-32C, turned and shifted so that records may hold records.
+//! CRC-32C, rotated and shifted so that records may contain records.
 
 use crate::error::{Result, io};
 use std::fs::File;
@@ -70,7 +70,7 @@ fn now() -> f64 {
 }
 
 impl EventFile {
-    /// A new file in a folder. What other files there say from iteration `from` on is void: a run that goes on from a
+    /// A new file in a folder. Events of other files from iteration `from` on are invalid: a run that resumes from a
     /// checkpoint says it again.
     ///
     /// # Errors

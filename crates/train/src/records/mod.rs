@@ -1,4 +1,4 @@
-//! What a run writes down: a JSON line for each record, TensorBoard's event files, pictures; and who hears of it.
+//! The records of a run: a JSON line for each, TensorBoard event files, pictures; and their observers.
 
 pub mod console;
 pub mod event_file;
@@ -25,7 +25,7 @@ pub struct Records<'w> {
     events: Option<EventFile>,
     /// Whether nothing is written: another rank does.
     silent: bool,
-    /// Who hears of it.
+    /// The observer.
     pub watch: Box<dyn Watch + 'w>,
 }
 

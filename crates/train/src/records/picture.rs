@@ -1,4 +1,4 @@
-//! Pictures of what a network makes of validation images, as PNG: a row for each, with columns side by side.
+//! Pictures of estimates for validation images, as PNG: a row for each image, with columns side by side.
 
 use crate::error::{Result, io};
 use clearshot_tensor::store::write_whole;

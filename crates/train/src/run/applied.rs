@@ -1,4 +1,5 @@
-//! What a run really runs with: each setting as the compiled session, the loader and the device have it, not as it was asked for.
+//! The settings in effect: each setting as used by the compiled session, the loader and the device, which may differ from
+//! the configuration.
 
 use super::Run;
 use super::save::write_settings;
@@ -9,7 +10,7 @@ use clearshot_runtime::Device;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-/// One setting, and why it is so where nobody chose it.
+/// One setting, and the reason if it was not chosen by the user.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Applied {
     pub key: &'static str,

@@ -1,4 +1,4 @@
-//! How a run begins and goes on at the next size: networks, first weights, batches, what makes samples.
+//! The start of a run and of its stages: networks, initial weights, batches, sources of samples.
 
 use super::init::{ENCODER, encoder_model};
 use super::save::{lock, refuse_begun};
@@ -50,13 +50,13 @@ pub(super) fn found(
     let saved = match (newest, resume) {
         (Some(last), true) => Some(last),
         (None, true) => {
-            let nothing = "no checkpoint to go on from; train without --resume in another --out".to_string();
+            let nothing = "no checkpoint to resume from; train without --resume in another --out".to_string();
             let reason = damaged.into_iter().chain([nothing]).collect::<Vec<_>>().join("; ");
             return Err(TrainError::Checkpoint { path: out.into(), reason });
         }
         (Some(_), false) => {
             let reason =
-                "there is a run already; resume it with --resume, or choose another --out".to_string();
+                "contains a run already; resume it with --resume, or choose another --out".to_string();
             return Err(TrainError::Checkpoint { path: out.into(), reason });
         }
         (None, false) => {
@@ -71,7 +71,7 @@ pub(super) fn found(
 /// Refuses what several ranks cannot do.
 pub(super) fn check_ranks(ranks: &Ranks, config: &RunConfig) -> Result<()> {
     if ranks.size() > 1 && config.task.kind == TaskKind::Gan {
-        let needed = "another task over several ranks: gradients of one optimiser alone travel between them so far; train on one";
+        let needed = "another task, or one rank: several ranks support tasks with one optimiser only";
         return setting("task.kind", "gan", needed);
     }
     Ok(())
@@ -222,7 +222,7 @@ impl Run<'_> {
             masked: source.is_masked(),
         };
         check_channels(&*network, &self.task, &shapes)?;
-        // What a validation would trip over is said now, and not hundreds of iterations later.
+        // Errors of a validation are reported now, and not hundreds of iterations later.
         let judged = self.judged_size();
         let mut warnings = source.warnings();
         self.notes = source.notes();
@@ -235,7 +235,7 @@ impl Run<'_> {
         if let Some(said) = estimated {
             self.notes.push(said.into());
         } else if self.task.kind.is_of_noise() && !self.config.data.has_truth() {
-            self.notes.push("scores are against noisy images: they tell models apart, and are lower than against the truth".into());
+            self.notes.push("scores are against noisy images: they can compare models, but are lower than against the truth".into());
         }
         let also = self.data.source(Part::Validation, &judged, from)?.warnings();
         warnings.extend(also.into_iter().filter(|w| !source.warnings().contains(w)));
@@ -247,7 +247,10 @@ impl Run<'_> {
                 .map_err(|e| with_room(e, each))?;
         let kept = engine.load(&states)?;
         if !kept && self.progress.iteration > 0 {
-            self.notes.push("another number of ranks: what compression of gradients had kept is lost".into());
+            self.notes.push(
+                "the number of ranks has changed: what the compression of gradients had carried over is lost"
+                    .into(),
+            );
         }
         self.notes.extend(self.ranks.notes.iter().cloned());
         let first = self.progress.images;
@@ -379,7 +382,7 @@ fn with_room(e: TrainError, images: usize) -> TrainError {
     TrainError::Setting { key: "trainer.batch".into(), got: format!("{images} images at once"), needed }
 }
 
-/// States beside parameters that a later stage goes on with.
+/// States other than parameters that a later stage keeps.
 fn is_kept(name: &str) -> bool {
     ["adam.", "ema.", "sgd.", "train.", "record.", GUARD, KEPT, gan::PREFIX]
         .iter()
@@ -463,13 +466,13 @@ fn check_channels(network: &dyn Network, task: &Task, shapes: &Shapes<'_>) -> Re
     let (wants, gets) = (network.in_channels(), shapes.network_inputs(task));
     if wants != gets {
         let needed = format!(
-            "this task and these data give a network {gets} channels; say model.network.in_channels={gets}, or 0 for what fits"
+            "this task and these data give a network {gets} channels; set model.network.in_channels={gets}, or 0 for what fits"
         );
         return setting("model.network.in_channels", wants, needed);
     }
     if network.joint_embedding().is_none() && network.out_channels() != shapes.network_outputs(task) {
         let needed = format!(
-            "this task and these data ask a network for {0} channels; say model.network.out_channels={0}, or 0 for what fits",
+            "this task and these data ask a network for {0} channels; set model.network.out_channels={0}, or 0 for what fits",
             shapes.network_outputs(task)
         );
         return setting("model.network.out_channels", network.out_channels(), needed);

@@ -18,11 +18,11 @@ impl Run<'_> {
         let most = self.progress.seconds.max(ALWAYS);
         let (best, config) = (self.out.join(BEST), self.config.calibration.clone());
         if let Some(why) = needless(&self.config) {
-            self.records.watch.note(&format!("no spread is calibrated: {why}"));
+            self.records.watch.note(&format!("no uncertainty is calibrated: {why}"));
             return Ok(());
         }
         if config.images == 0 {
-            self.records.watch.note("the spread of samples is not calibrated: calibration.images is 0");
+            self.records.watch.note("the uncertainty of samples is not calibrated: calibration.images is 0");
             return Ok(());
         }
         if !best.is_file() || Model::load(&best)?.about.spread.is_some() {
@@ -44,12 +44,12 @@ impl Run<'_> {
             Within::Made(model, found) => (model, found),
             Within::Nothing => return Ok(()),
             Within::Interrupted => {
-                watch.note("interrupted: the spread is not calibrated; --resume does it");
+                watch.note("interrupted: the uncertainty is not calibrated; --resume does it");
                 return Ok(());
             }
             Within::TooLong(seconds) => {
                 watch.note(&format!(
-                    "the spread of samples is not calibrated: {LEAST_IMAGES} images would take {} or more, longer than training did; \
+                    "the uncertainty of samples is not calibrated: {LEAST_IMAGES} images would take {} or more, longer than training did; \
                          `clearshot calibrate {}` does it",
                     duration(seconds),
                     best.display(),
@@ -62,8 +62,8 @@ impl Run<'_> {
             [("before", found.before), ("after", found.after)].map(|(name, share)| (name.to_string(), share));
         self.records.put("calibration", self.progress.iteration, &values)?;
         self.records.watch.note(&format!(
-            "90 % intervals of its samples held {:.1} % of truths, and hold {:.1} % now (found on one half of the images, \
-             counted on the other)",
+            "90 % intervals of its samples contained the truth {:.1} % of the time before calibration and {:.1} % after it (fitted on one half of the \
+             images, measured on the other)",
             100.0 * found.before,
             100.0 * found.after,
         ));

@@ -1,7 +1,8 @@
-//! Runs that end by the clock: how many iterations there will be, and which is the last.
+//! Runs limited by time: the expected number of iterations, and the end.
 //!
-//! The number of iterations is what the time so far says of the whole, so the learning rate falls as the time goes, whatever else the machine has to do. The
-//! last validation and the last checkpoint are part of the time: what they took before is kept back for them.
+//! The number of iterations is extrapolated from the time so far, so the learning rate follows the time under any load of
+//! the machine. The last validation and the last checkpoint are part of the time: as much as they took before is reserved
+//! for them.
 
 use super::Run;
 use crate::config::ScheduleConfig;
@@ -31,7 +32,7 @@ impl Run<'_> {
         Some((seconds - kept).max(0.5 * seconds))
     }
 
-    /// Iterations in all, as far as they are known: said, or what the time so far says.
+    /// Iterations in total, if known: as given, or extrapolated from the time so far.
     pub(super) fn total(&self) -> Option<u64> {
         let p = &self.progress;
         if p.total.is_some() || p.iteration == 0 || p.seconds <= 0.0 {
@@ -89,7 +90,7 @@ impl Run<'_> {
         if self.progress.seconds < (1.0 - NEAR_THE_END) * limit {
             return Ok(());
         }
-        // A device may lag behind what it was told to do.
+        // A device runs asynchronously.
         self.working().engine.session().wait()?;
         let seconds = before + self.clocked(clock)?;
         let p = &mut self.progress;

@@ -1,17 +1,18 @@
-//! What a run has gained over the model that it began from, estimated without the truth.
+//! The gain of a run over its initial model, estimated without the truth.
 //!
-//! Two models are compared on the same splits of held-out images ([`super::judgement`]), so that most of the noise cancels; the standard error follows from how the differences
-//! scatter from crop to crop, and from how far crops overlap.
+//! Two models are compared on the same splits of held-out images ([`super::judgement`]), so that most of the noise cancels;
+//! the standard error follows from the scatter of the differences between crops, and from the overlap of crops.
 //!
-//! All of it rests on the noise being the camera's. A variance that is wrong by a share d, and noise that neighbours share unknown to the camera, put errors off by how far an estimate
-//! follows the noise: models that follow it differently seem better or worse by that, and gains are told with this doubt.
+//! The estimate requires that the noise is that of the camera. A relative error d of the variance, and correlation of the
+//! noise that the camera does not know, change estimated errors in proportion to how much an estimate follows the noise.
+//! Models that follow it differently then seem better or worse; gains are reported with this uncertainty.
 
 use super::judgement::Judgement;
 use serde::Serialize;
 
 /// How wrong the noise's variance may be, as a share of it. Estimates from single images are within this on real cameras.
 const VARIANCE_ERROR: f64 = 0.05;
-/// How much noise neighbouring pixels may share that nobody knows of, as a correlation.
+/// Assumed unknown correlation of the noise of neighbouring pixels.
 const SHARED_ERROR: f64 = 0.03;
 /// The least gain that counts, in dB, and the standard errors that it must be above zero.
 const LEAST_GAIN: f64 = 0.05;
@@ -35,7 +36,7 @@ pub(super) fn overlap(crops: usize, distinct: Option<f64>) -> f64 {
 }
 
 impl Gain {
-    /// From the same images before and after, crops of as many pixels as `distinct` of them have; none where errors are too small beside the noise to be told.
+    /// From the same images before and after, crops of as many pixels as `distinct` of them have; `None` if errors are too small compared with the noise.
     pub fn of(before: &[Judgement], after: &[Judgement], distinct: Option<f64>) -> Option<Gain> {
         let n = before.len();
         if n < 2 || after.len() != n {
@@ -147,7 +148,7 @@ mod tests {
     }
 
     /// An estimate that follows electrons by a share a of their deviation from the mean has the error a^2 v / 0.9 on nine tenths of them; one that also goes with the
-    /// square of it is told right too, which normal noise would not do for so few electrons.
+    /// square of it is correct too, which normal noise would not give for so few electrons.
     #[test]
     fn errors_are_those_against_the_truth() {
         let is_near = |judged: &[Judgement], truth: f64| {
@@ -187,7 +188,7 @@ mod tests {
         assert!(Gain::of(&before, &after[1..], None).is_none());
     }
 
-    /// With more noise than the splitting knows, an estimate that follows it seems better than it is, by what is said.
+    /// With more noise than the splitting knows, an estimate that follows it seems better than it is, by the stated amount.
     #[test]
     fn a_wrong_variance_shows_as_doubt() {
         let excess = 0.2;
@@ -230,7 +231,7 @@ mod tests {
         assert!(in_electrons(judged.follows).abs() < 0.1 * 2.0 * LIGHT, "{judged:?}");
     }
 
-    /// Counted electrons are told from multiplied ones, whose third moment is half as much again, whether an estimate follows them or not.
+    /// Counted electrons are distinguished from multiplied ones, whose third moment is half as much again, whether an estimate follows them or not.
     #[test]
     fn noise_is_that_of_counted_electrons_or_refused() {
         for share in [0.0, 0.05] {

@@ -1,4 +1,4 @@
-//! Runs that begin from a model: they take its network, its levels and the numbers that it knows, so that the first loss is that model's.
+//! Runs that start from a model: they take its network, levels and scale, so that the first loss is that of the model.
 
 use crate::checkpoint;
 use crate::config::{FormKind, PredictionKind, RunConfig, TaskKind};
@@ -42,7 +42,7 @@ pub(crate) fn adopt(config: &mut RunConfig) -> Result<()> {
     if config.model.network.is_empty() {
         config.model.network = own();
     } else if errors::is_all(&config.model.only) {
-        // All else stays as it is.
+        // Everything else is unchanged.
         let width = config.model.network.remove(ERROR_KEY);
         config.model.network = own();
         config.model.network.extend(width.map(|width| (ERROR_KEY.to_string(), width)));
@@ -58,7 +58,7 @@ pub(crate) fn adopt(config: &mut RunConfig) -> Result<()> {
     if let Some((kind, said)) = own_kind {
         if task.kind != kind {
             let needed = format!(
-                "a model that restores images: this one segments or enlarges them, and goes on with {said}"
+                "a model that restores images: this one segments or enlarges them; train it further with {said}"
             );
             return setting("model.init", path.display(), needed);
         }
@@ -121,7 +121,7 @@ pub(crate) fn adopt(config: &mut RunConfig) -> Result<()> {
     Ok(())
 }
 
-/// What stands in front of the names of an encoder's parameters.
+/// The prefix of the names of an encoder's parameters.
 pub(super) const ENCODER: &str = "encoder.";
 
 /// The model of `model.encoder`, if there is one.

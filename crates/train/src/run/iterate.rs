@@ -1,4 +1,4 @@
-//! Iteration after iteration, until the end: what each is given, what is recorded, validated and saved on the way, and when the next stage begins.
+//! The loop over iterations: inputs, records, validations, checkpoints, and the transition to the next stage.
 
 use super::{BEST, Ending, Gain, NoiseLaw, OverRanks, Run, Summary, begin, profile};
 use crate::checkpoint::{self, Progress};
@@ -225,7 +225,7 @@ impl Run<'_> {
         p.stage_began = p.iteration;
         (p.stage_best, p.stage_stale) = (None, 0);
         if growing {
-            // Scores at another resolution are no measure.
+            // Scores at another resolution are not comparable.
             (p.best, p.stale) = (None, 0);
         }
         self.enter(states)?;

@@ -1,13 +1,10 @@
-//! The squared error of an estimate against the truth, estimated without the truth, and what the noise of the image is like.
+//! The squared error of an estimate against the truth, estimated without the truth, and properties of the noise.
 //!
-//! An image y is split in two parts with independent noise (`data::split`), nine tenths of its electrons and the rest, y2. The model makes f1 of the first part and
-//! f of the whole image. On the network's scale, c = y2 - y has the mean 0 whatever y is, so the expected squared error of f1 is that of
-//! |f1 - y|^2 - 2 c (f1 - f) less the variance of y's noise: what a comparison of f1 with y2 gives, without most of its scatter. For electrons of
-//! a camera it is exact, however few they are; Stein's lemma with normal noise is its limit where there are many.
+//! An image y is split into two parts with independent noise (`data::split`), nine tenths of its electrons and the rest, y2. The model makes f1 from the first part and f from the whole image. On the scale of the network, c = y2 - y has mean 0 for every y, so the expected squared error of f1 is that of
+//! |f1 - y|^2 - 2 c (f1 - f) minus the variance of the noise of y: the same as a comparison of f1 with y2, without most of its scatter. For electrons of a camera it is exact, however few they are; Stein's lemma for normal noise is its limit for many.
 //!
-//! Where the same field was exposed again ([`Repeated`]), nothing need be known of the noise but that it is new every time: t, the mean of k other exposures, has an error of
-//! its own that does not depend on f, so |f - t|^2 is the squared error of f and the variance of t. That is the share 1 / (k + 1) of |y - t|^2 in the mean, where y is as noisy as each of
-//! the others.
+//! If the same field was exposed again ([`Repeated`]), nothing about the noise needs to be known except that it is independent: t, the mean of k other exposures, has an error that does not depend on f, so |f - t|^2 is the squared error of f plus the variance of t. The latter is, on average, the share
+//! 1 / (k + 1) of |y - t|^2 if y is as noisy as each of the others.
 
 use clearshot_model::Photons;
 use clearshot_model::signal::lags;
@@ -26,7 +23,7 @@ pub struct Judgement {
     pub follows: f64,
     /// By how much it is off where the noise of a pixel is wholly shared by its eight neighbours.
     pub shared: f64,
-    /// What the noise is like.
+    /// The noise.
     pub noise: Moments,
 }
 
@@ -59,14 +56,14 @@ pub struct Moments {
     pub taken: f64,
     /// Of the third moment, by chance.
     pub variance: f64,
-    /// The largest correlation of neighbours that the camera is said to have.
+    /// The largest correlation of neighbours in the camera.
     pub correlation: f64,
 }
 
 /// One image of (Z,) Y, X on the network's scale, channels last. Pixels that are marked 0 do not count.
 pub(super) struct Probed<'a> {
     pub measured: &'a [f32],
-    /// What the smaller part of the electrons says of the image.
+    /// The estimate of the image from the smaller part of the electrons.
     pub rest: &'a [f32],
     /// The estimate from all electrons.
     pub estimate: &'a [f32],
@@ -195,7 +192,7 @@ mod tests {
 
     /// The estimate from the mean of one and of three other exposures is the squared error against the truth.
     #[test]
-    fn repeats_tell_the_error_against_the_truth() {
+    fn repeats_estimate_the_error_against_the_truth() {
         const COUNT: usize = 40_000;
         let noise = |stream: u32| -> Vec<f64> {
             let key = Key { seed: 3, step: 0, stream };

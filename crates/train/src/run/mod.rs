@@ -1,7 +1,7 @@
-//! A run: from a configuration to a folder with a model, iteration after iteration.
+//! A run: from a configuration to a folder with a model.
 //!
-//! What changes on the way is [`Progress`] and the engine's states, both of which a checkpoint holds. Everything that
-//! is decided (the next samples, the rate, when a stage ends, what is kept) follows from them and the configuration.
+//! All that changes is [`Progress`] and the states of the engine, both of which a checkpoint contains. Every decision (the
+//! next samples, the learning rate, the end of a stage, which checkpoints to keep) follows from them and the configuration.
 
 mod applied;
 mod begin;
@@ -94,11 +94,11 @@ pub struct Summary {
     pub score: Option<f64>,
     /// Of the best validation.
     pub best: Option<f64>,
-    /// What scores are.
+    /// The kind of score.
     pub score_kind: ScoreKind,
     /// The score of the model that the run began from.
     pub start: Option<f64>,
-    /// What the best model gains over that one, where errors are estimated.
+    /// The gain of the best model over that one, if errors are estimated.
     pub gain: Option<Gain>,
     /// Of all states: equal for equal bits.
     pub digest: u64,
@@ -108,7 +108,7 @@ pub struct Summary {
     pub waiting: f64,
     /// The newest checkpoint's folder.
     pub checkpoint: PathBuf,
-    /// What exchanging gradients came to, where several ranks trained.
+    /// The cost of exchanging gradients, if several ranks trained.
     pub ranks: Option<OverRanks>,
     /// Where time went, where that was asked for (`debug.profile`).
     pub profile: Option<Report>,
@@ -149,13 +149,13 @@ pub struct Run<'w> {
     ranks: Ranks,
     /// Held as long as the run lives, so that no other writes into its folder; by the rank that writes.
     _lock: Option<File>,
-    /// Which checkpoints are not gone on from, and why.
+    /// Checkpoints that are not resumed from, and why.
     damaged: Vec<String>,
-    /// What whoever trains should know of the data and the checkpoints.
+    /// Warnings about the data and the checkpoints.
     warnings: Vec<String>,
-    /// What was found out about the data.
+    /// Properties of the data.
     notes: Vec<String>,
-    /// What the training images are like, once it was asked for.
+    /// Statistics of the training images, computed on request.
     familiar: OnceCell<Option<Familiar>>,
     saved_at: Option<u64>,
     last_full: Option<f64>,
@@ -168,7 +168,7 @@ pub struct Run<'w> {
     /// Where time goes, where that is asked for.
     profiler: Option<profile::Profiler>,
     profile: Option<Report>,
-    /// What the last validation and the last checkpoint took, in seconds.
+    /// The time of the last validation and the last checkpoint, in seconds.
     costs: clock::Costs,
     /// The iteration and the second from which on iterations are timed.
     timed: Option<(u64, f64)>,
@@ -178,7 +178,7 @@ impl<'w> Run<'w> {
     /// Begins a run in a folder, or resumes the one that is there. `watch` hears of it: a `Show` for a terminal, or a [`Watch`] in a box.
     ///
     /// # Errors
-    /// If the configuration cannot be meant, the folder cannot be written to, holds a run that is not to be gone on
+    /// If the configuration is invalid, the folder cannot be written to, contains a run that is not to be resumed
     /// with, or none that could; or the device has not the memory.
     pub fn open(
         config: RunConfig,
@@ -244,7 +244,7 @@ impl<'w> Run<'w> {
         ranks.connect(&config, &device)?;
         if states.is_some() && before != ranks.size() {
             ranks.notes.push(format!(
-                "the run was trained by {before} ranks and goes on with {}: from here on an iteration has as many times the images of a rank; samples go on where they were",
+                "the run was trained by {before} ranks and resumes with {}: an iteration now has that many times the images of one rank; samples continue where they stopped",
                 ranks.size()
             ));
         }
@@ -301,7 +301,7 @@ impl<'w> Run<'w> {
         &self.config
     }
 
-    /// What runs the present stage's iterations.
+    /// The engine of the current stage.
     pub fn session(&self) -> &Session {
         self.working().engine.session()
     }
@@ -311,14 +311,14 @@ impl<'w> Run<'w> {
         self.session().plan().bytes()
     }
 
-    /// What is about to run, in words.
+    /// The next run, as text.
     pub fn plan(&self) -> String {
         let work = self.working();
         let session = work.engine.session();
         let parameters: usize =
             work.network.parameters().map_or(0, |all| all.iter().map(|p| p.shape.len()).sum());
         format!(
-            "{}{}: {parameters} parameters, {} images of {} pixels an iteration, {}, {}, {} threads make samples",
+            "{}{}: {parameters} parameters, {} images of {} pixels per iteration, {}, {}, loader threads: {}",
             if self.ranks.size() > 1 {
                 format!("{} ranks, each on ", self.ranks.size())
             } else {
@@ -342,12 +342,12 @@ impl<'w> Run<'w> {
         self.warnings.iter().for_each(|warning| watch.warning(warning));
     }
 
-    /// What whoever trains should know of the data: files that are left out, or that are both trained on and scored.
+    /// Warnings about the data: files that are left out, or that are used for both training and scoring.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// What was found out about the data: the camera of the files, how targets are scaled, what is held in memory.
+    /// Properties of the data: the camera of the files, how targets are scaled, what is held in memory.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -355,7 +355,7 @@ impl<'w> Run<'w> {
     /// Of all states: equal for equal bits.
     ///
     /// # Errors
-    /// What went wrong on the device.
+    /// Errors of the device.
     pub fn digest(&self) -> Result<u64> {
         Ok(digest(&self.working().engine.states()?))
     }

@@ -1,8 +1,9 @@
-//! Whether the noise of the images that a run is to be judged on is the camera's: without that, nothing that is estimated from splits of them holds.
+//! Checks whether the noise of held-out images is camera noise, without which estimates from splits of them are invalid.
 //!
-//! Splits are independent where pixels are and where the third moment of the noise is that of counted electrons, their number. Detectors that
-//! multiply electrons (EMCCD, photomultipliers) have up to one and a half times as much, and part of the noise that a split hides can then be told from the other
-//! part. Noise that neighbours share is estimated from the image too, but not as well as a gain of a tenth of a decibel needs it.
+//! Splits are independent if pixels are and if the third moment of the noise is that of counted electrons, their number.
+//! Detectors that multiply electrons (EMCCD, photomultipliers) have up to one and a half times as much, and part of the
+//! noise that a split hides can then be predicted from the other part. The correlation of noise is estimated from the image
+//! too, but less accurately than a gain of a tenth of a decibel requires.
 
 use super::gain::overlap;
 use super::judgement::Judgement;
@@ -12,7 +13,7 @@ const MOST_SHARED: f64 = 0.05;
 const MOST_SKEW: f64 = 0.2;
 const STANDARD_ERRORS: f64 = 2.0;
 
-/// What the noise of held-out images is like.
+/// The noise of held-out images.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NoiseLaw {
     /// The largest correlation of neighbours.

@@ -1,4 +1,5 @@
-//! What training over several ranks costs: time spent waiting for gradients, bytes sent, and who is slower than the others.
+//! The cost of training over several ranks: time spent waiting for gradients, bytes sent, and ranks that are slower than
+//! the others.
 
 use super::Run;
 use crate::distributed::{Ranks, Travelled};
@@ -8,12 +9,12 @@ use crate::error::Result;
 const SLOW: f64 = 1.25;
 const ENOUGH: u64 = 10;
 
-/// What exchanging gradients came to.
+/// The cost of exchanging gradients.
 #[derive(Clone, Copy, Debug)]
 pub struct OverRanks {
     /// How many ranks trained.
     pub size: usize,
-    /// What carried gradients, as `distributed.backend` names it.
+    /// The library that exchanged gradients, as in `distributed.backend`.
     pub backend: &'static str,
     /// The share of the time in which this rank did not wait for gradients of others: the speed-up over `size` is at most this, if one rank alone is as fast as each of them. Not known over NCCL,
     /// where the GPU waits by itself.

@@ -1,6 +1,6 @@
-//! A look at where a run's time and memory go, beside the run: which iterations it takes in, and what becomes of it.
+//! Profiling of a run: which iterations are recorded, and the output.
 //!
-//! Nothing of the run depends on it: states, records and checkpoints are those of a run without.
+//! It does not affect the run: states, records and checkpoints are the same without it.
 
 use super::Run;
 use crate::config::{DebugConfig, Profiling};
@@ -26,7 +26,7 @@ pub(super) struct Profiler {
     is_written: bool,
 }
 
-/// What the process uses, without the scenes that are kept: their pool fills while a run goes on.
+/// What the process uses, without the scenes that are kept: their pool fills during a run.
 fn memory_beside_scenes() -> Memory {
     let used = memory_in_use();
     Memory { allocated: used.allocated.saturating_sub(kept_bytes()), ..used }

@@ -1,4 +1,4 @@
-//! What is written down of the iterations since the last record.
+//! The record of the iterations since the last one.
 
 use super::Run;
 use super::iterate::base_rate;

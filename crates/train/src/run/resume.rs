@@ -1,9 +1,8 @@
-//! Going on with a run under another configuration: what may change on the way, and what an iteration would then no
-//! longer mean the same by.
+//! Resuming a run with another configuration: which keys may change, and which would make it a different run.
 //!
-//! Samples are numbered by the batch, stages by their sizes, states by the network and the optimiser; a run whose
-//! data, task or seed changed would be the beginning of one and the end of another. Lengths, rates, devices, records
-//! and where the same files lie may change.
+//! Samples are numbered by the batch, stages by their sizes, states by the network and the optimiser; with other data,
+//! another task or seed a run would be inconsistent. Lengths, rates, devices, records and the location of the same files
+//! may change.
 
 use crate::checkpoint::Progress;
 use crate::config::{RunConfig, TrainerConfig};
@@ -28,7 +27,7 @@ const FIXED: [&str; 11] = [
 /// Keys below those that only say where things are.
 const PLACES: [&str; 5] = ["data.inputs", "data.targets", "data.masks", "data.manifest", "data.memory"];
 
-/// How far a run is that was saved with one configuration and goes on with another: as long as that one says.
+/// The progress of a run that was saved with one configuration and resumes with another, whose length counts.
 ///
 /// # Errors
 /// If a key has changed that may not.

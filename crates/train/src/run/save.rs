@@ -1,4 +1,5 @@
-//! What a run leaves in its folder: its configuration and settings, checkpoints, the best model, and the lock that keeps others out.
+//! The contents of a run's folder: configuration and settings, checkpoints, the best model, and the lock against other
+//! processes.
 
 use super::applied::Applied;
 use super::init::init_model;
@@ -26,7 +27,7 @@ impl Run<'_> {
     /// The averaged weights with all that a model says of itself.
     ///
     /// # Errors
-    /// What went wrong on the device.
+    /// Errors of the device.
     pub fn model(&self) -> Result<Model> {
         let work = self.working();
         let p = &self.progress;
@@ -74,7 +75,7 @@ impl Run<'_> {
         Ok(Some(about))
     }
 
-    /// What the training images are like, at the size of the last stage.
+    /// Statistics of the training images, at the size of the last stage.
     pub(super) fn familiar(&self) -> Result<Option<Familiar>> {
         if let Some(known) = self.familiar.get() {
             return Ok(known.clone());
@@ -100,7 +101,7 @@ impl Run<'_> {
             return Ok(());
         }
         let start = Instant::now();
-        // The best model comes first: a run killed between the two goes on from before it and writes it again.
+        // The best model comes first: a run killed between the two resumes from before it and writes it again.
         let is_best = self.progress.score.is_some() && self.progress.score == self.progress.best;
         if is_best && self.ranks.is_first() {
             let best = self.out.join(BEST);
@@ -142,7 +143,7 @@ pub(super) fn refuse_begun(out: &Path) -> Result<()> {
     match [RECORDS, CONFIG].map(|name| out.join(name)).into_iter().find(|path| path.exists()) {
         Some(path) => {
             let reason =
-                "a run was begun here already; choose another --out, or move the file away".to_string();
+                "a run was started here already; choose another --out, or move the file away".to_string();
             Err(TrainError::Checkpoint { path, reason })
         }
         None => Ok(()),
@@ -155,7 +156,7 @@ pub(super) fn write_config(config: &RunConfig, out: &Path) -> Result<()> {
     clearshot_tensor::store::write_whole(&path, presets::yaml(config).as_bytes()).map_err(io(&path))
 }
 
-/// What the run runs with.
+/// The settings in effect.
 pub(super) fn write_settings(out: &Path, settings: &[Applied]) -> Result<()> {
     let path = out.join(SETTINGS);
     let text = format!("{:#}\n", serde_json::to_value(settings).unwrap_or_default());

@@ -1,8 +1,8 @@
-//! Settings for a machine, found by measuring: how a run is compiled and fed, with the network, the data and the loader that it will have.
+//! Finds settings for a machine by measuring: how a run is compiled and fed, with its own network, data and loader.
 //!
-//! One setting after another is tried on the run itself, and another value is taken only where it is faster by more than measurements
-//! vary. Every trial is a stretch of real iterations, samples made by the loader's threads included. A batch is tried only where the plan
-//! says that it fits. What was found so far is kept when time is over or somebody stops it.
+//! One setting after another is tried on the run itself, and a new value is kept only if it is faster by more than the
+//! variation of measurements. Every trial runs real iterations, including the loader threads. A batch is tried only if the
+//! plan says that it fits. When time is over or the user stops it, the best settings so far are kept.
 
 use super::Run;
 use crate::config::{CompileMode, Count, RunConfig};
@@ -24,7 +24,7 @@ const LEAST: u64 = 3;
 /// The largest batch that is tried, in times of the one that was asked for.
 const MOST_BATCH: usize = 4;
 
-/// What is chosen.
+/// The choice.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Tuning {
     pub batch: usize,
@@ -38,7 +38,7 @@ pub struct Tuning {
 /// One measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Trial {
-    /// What it was about.
+    /// Its subject.
     pub tried: &'static str,
     #[serde(flatten)]
     pub tuning: Tuning,
@@ -51,7 +51,7 @@ pub struct Trial {
     pub why: String,
 }
 
-/// What tuning found.
+/// The result of tuning.
 #[derive(Clone, Debug, Serialize)]
 pub struct Tuned {
     pub device: String,
@@ -114,7 +114,7 @@ struct Search<'r, 'w> {
     slice: f64,
 }
 
-/// Tunes a training run. The folder is only worked in; nothing of it is needed afterwards. `watch` is told of every trial.
+/// Tunes a training run. The folder is temporary. `watch` is called for every trial.
 ///
 /// # Errors
 /// If the configuration cannot be meant, or samples cannot be had.
@@ -135,7 +135,7 @@ pub fn tune<'w>(
     let first = search.present();
     // Scenes are drawn and files decoded before anything is compared.
     search.warm(limits.seconds * 0.1)?;
-    let began_with = search.measure("as it is", &first)?.unwrap_or(0.0);
+    let began_with = search.measure("initial", &first)?.unwrap_or(0.0);
     search.mark_taken();
     let (best, rate) = match limits.exhaustive {
         true => search.every(&first, largest)?,

@@ -1,9 +1,9 @@
-//! Going back to the last sound checkpoint when training has diverged, to go on at half the rate.
+//! Returning to an earlier checkpoint when training has diverged, to continue at half the learning rate.
 //!
-//! The guard has kept the weights as they were before it refused the first iteration; what made it refuse began earlier. So a
-//! run goes back to a checkpoint from before, or to its beginning, and takes the same samples again. Only timely
-//! checkpoints count, so that it does not matter where a run was stopped on the way, and what it goes on from is a checkpoint
-//! before the later ones are removed.
+//! The guard has kept the weights from before the first refused iteration, but the cause is earlier. A run therefore
+//! returns to an earlier checkpoint, or to its start, and repeats the same samples. Only checkpoints of regular iterations
+//! count, so that interruptions of the run do not matter, and the chosen checkpoint is in place before the later ones are
+//! removed.
 
 use super::Run;
 use super::iterate::base_rate;
@@ -61,7 +61,7 @@ impl Run<'_> {
         }
         self.since = (self.progress.iteration, self.progress.seconds, self.waited);
         self.records.watch.note(&format!(
-            "training had diverged at iteration {}: it goes on from iteration {} at half the rate, {rate:.1e}",
+            "training had diverged at iteration {}: it restarts from iteration {} at half the rate, {rate:.1e}",
             p.iteration, self.progress.iteration
         ));
         Ok(())
@@ -78,7 +78,7 @@ impl Run<'_> {
             match checkpoint::read(&f.path) {
                 Ok(saved) if skips(&saved.states) == 0.0 => return Ok(Some(saved)),
                 Ok(_) => {}
-                Err(e) => self.records.watch.note(&format!("a damaged checkpoint is left out: {e}")),
+                Err(e) => self.records.watch.note(&format!("a damaged checkpoint is ignored: {e}")),
             }
         }
         Ok(None)

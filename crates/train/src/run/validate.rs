@@ -1,4 +1,4 @@
-//! Scores of the averaged weights on images that are not trained on, the same ones every time.
+//! Scores of the averaged weights on images outside the training set, the same every time.
 
 use super::Run;
 use super::judgement::{GIVEN, Judgement, Probed, Repeated};
@@ -130,7 +130,7 @@ impl Run<'_> {
         let images = fits.max(LEAST_IMAGES).min(asked);
         self.progress.judged = Some(images);
         if images < asked {
-            self.records.watch.note(&format!("validations score {images} images each, for the sake of time"));
+            self.records.watch.note(&format!("each validation scores only {images} images, to save time"));
         }
         if images == probe { Ok(judged) } else { self.judged_on(images) }
     }
@@ -259,7 +259,7 @@ impl Run<'_> {
         Ok((scored, pictures))
     }
 
-    /// What the scores of all images come to.
+    /// The summary of the scores of all images.
     fn verdict(&self, scored: &[Scored], judged: &Judged) -> Verdict {
         let kind = self.task.kind.score();
         let mean = |of: &mut dyn Iterator<Item = f64>| {
@@ -307,7 +307,7 @@ impl Run<'_> {
         let Verdict { score, judgements, values } = verdict;
         self.last_full = Some(score);
         let growth = self.config.trainer.growth.threshold;
-        // A network whose new layers are still being blended in is no model by itself: it wants to be told how far.
+        // A network whose new layers are still being blended in is not a complete model: it needs the blending factor.
         let is_model = !self.is_growing() || self.alpha() >= 1.0;
         // Where the error alone is learned all images are alike, and the last one knows it best.
         let by = if errors::is_all(&self.config.model.only) { -1e-9 } else { 0.0 };
@@ -341,7 +341,7 @@ impl Run<'_> {
 
 /// What a validation comes to.
 struct Verdict {
-    /// What models are compared by.
+    /// The score for comparing models.
     score: f64,
     /// Where errors are estimated, those of all images.
     judgements: Vec<Judgement>,
@@ -452,7 +452,7 @@ impl<'a> Look<'a> {
     }
 }
 
-/// What one validation image comes to.
+/// The result for one validation image.
 struct Scored {
     image: usize,
     domain: usize,
@@ -514,7 +514,7 @@ fn improve(best: &mut Option<f64>, stale: &mut usize, score: f64, by: f64) {
 }
 
 /// PSNR in dB for a range of 1, in the units of scenes, where the network's -1 is 0 and `scale` above it 1; the estimate is
-/// clipped to [0, 1.5]. Of pixels that are marked 0, nothing counts. An estimate with a value that is no number is as bad as can be.
+/// clipped to [0, 1.5]. Pixels marked 0 are ignored. An estimate with NaN has the worst score.
 pub(crate) fn psnr(estimate: &[f32], truth: &[f32], scale: f32, valid: Option<&[f32]>) -> f64 {
     let of = |x: f32| (f64::from(x) + 1.0) / f64::from(scale);
     let square = |(&e, &t): (&f32, &f32)| (of(e).clamp(0.0, 1.5) - of(t)).powi(2);
@@ -525,7 +525,7 @@ pub(crate) fn psnr(estimate: &[f32], truth: &[f32], scale: f32, valid: Option<&[
     if mse.is_finite() { -10.0 * mse.max(1e-12).log10() } else { f64::NEG_INFINITY }
 }
 
-/// What was measured of one image, on the scale of what is clean.
+/// The measurement of one image, on the scale of the clean image.
 fn measured_like_clean(batch: &Batch, k: usize, photons: bool) -> Result<Vec<f32>> {
     let (measured, numbers) = (batch.measured.as_f32()?, batch.numbers.as_f32()?);
     let (each, own) = (measured.len() / batch.domains.len(), numbers.len() / batch.domains.len());

@@ -1,5 +1,5 @@
-//! DICOM's data sets: elements in a file, explicit or implicit, of either byte order. Only places are kept;
-//! values are read when they are asked for, and a data set is written back from the same bytes.
+//! DICOM data sets: elements of a file, explicit or implicit, in both byte orders. Only positions are stored; values are
+//! read on request, and a data set is written back from the same bytes.
 
 use crate::bytes::Bytes;
 use crate::dtype::Order;
@@ -182,7 +182,7 @@ impl DataSet<'_> {
         self.elements.iter().find(|e| e.tag == tag)
     }
 
-    /// What is read of each item of a sequence, up to one that is damaged.
+    /// The elements of each item of a sequence, up to a damaged one.
     pub fn items<T>(&self, tag: Tag, read: impl Fn(&DataSet) -> T) -> Vec<T> {
         let mut list = Vec::new();
         let Some(sequence) = self.find(tag) else { return list };

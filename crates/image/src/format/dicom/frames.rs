@@ -1,5 +1,5 @@
-//! Frames that are packed, of single bits, or whose colours are stored as differences: which fragments of the pixel data make each of
-//! them, and how they become pixels.
+//! Frames that are compressed, have single-bit pixels, or store colours as differences: which fragments of the pixel data
+//! belong to each frame, and how they become pixels.
 
 use super::dataset::{DataSet, Element, fragments};
 use super::{Layout, NAME, Packing};
@@ -135,7 +135,7 @@ impl FrameSource {
     }
 }
 
-/// A frame that is stored as it is, colours pixel by pixel where they are differences.
+/// An uncompressed frame; colours that are stored as differences are pixel by pixel.
 fn plain(stored: Vec<u8>, l: &Layout, frame: usize) -> Vec<u8> {
     let count = l.rows * l.columns;
     let (mut stored, before) = (stored, l.stored_at(frame).1);

@@ -1,6 +1,5 @@
-//! DICOM images: plain, deflated, and packed by RLE, JPEG, JPEG lossless, JPEG-LS and JPEG 2000, one frame or
-//! many (`frames`). Written only from DICOM, unpacked (`sink`). Colours are read as red, green and blue whatever
-//! they are stored as.
+//! DICOM images: plain, deflated, and compressed with RLE, JPEG, JPEG lossless, JPEG-LS and JPEG 2000, with one or many
+//! frames (`frames`). Written only from DICOM, uncompressed (`sink`). Colours are always read as red, green and blue.
 
 mod dataset;
 mod frames;

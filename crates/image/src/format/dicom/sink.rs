@@ -1,4 +1,4 @@
-//! DICOM written from DICOM: the input's elements around other pixels, with the tags that mark a derived image.
+//! Writes DICOM from DICOM: the elements of the input with other pixels, and the tags that mark a derived image.
 
 use super::dataset::{DOUBLE_PIXEL_DATA, DataSet, FLOAT_PIXEL_DATA, Syntax, Tag, encode, encode_head};
 use super::{EXPLICIT_LITTLE, NAME, Native, RECORD};

@@ -1,4 +1,4 @@
-//! How a tile is packed: gzip with its bytes sorted or not, Rice, PLIO. HCOMPRESS has a file of its own.
+//! Compression of tiles: gzip with and without byte shuffling, Rice, PLIO. HCOMPRESS has its own file.
 
 use crate::bytes::check_expansion;
 use crate::dtype::Order;

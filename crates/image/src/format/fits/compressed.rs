@@ -145,7 +145,7 @@ pub fn open(
     let lengths = h.lengths("NAXIS")?;
     let (row_bytes, rows) = match lengths[..] {
         [row, rows] => (row, rows),
-        _ => return damaged("a packed image that is no table"),
+        _ => return damaged("a compressed image that is not a table"),
     };
     let grid = Grid::new(shape.to_vec(), tiles);
     if (grid.total() as u64) > rows {

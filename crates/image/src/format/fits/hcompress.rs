@@ -70,7 +70,7 @@ impl Bits<'_> {
         Ok(self.held >> self.count & ((1 << n) - 1))
     }
 
-    /// What is left of the last byte is not used.
+    /// The rest of the last byte is not used.
     fn align(&mut self) {
         self.count = 0;
     }

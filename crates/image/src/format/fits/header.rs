@@ -1,5 +1,4 @@
-//! FITS headers: cards of 80 characters in blocks of 2880 bytes. Cards are kept as they are; values are
-//! parsed when they are asked for.
+//! FITS headers: cards of 80 characters in blocks of 2880 bytes. Cards are kept unchanged; values are parsed on request.
 
 use crate::bytes::Bytes;
 use crate::error::{Parsed, damaged, unsupported};

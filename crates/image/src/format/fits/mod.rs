@@ -1,5 +1,5 @@
-//! FITS: images of all types with scale, blanks and world coordinates, extensions, and tile-compressed images
-//! (read only); plain or as a whole in gzip. On writing, every card and every other unit of the input comes back.
+//! FITS: images of all types with scale, blanks and world coordinates, extensions, and tile-compressed images (read only),
+//! plain or as a whole in gzip. On writing, every card and every other unit of the input is kept.
 
 mod codec;
 mod compressed;
@@ -229,7 +229,7 @@ pub(super) fn create(
     let packed = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gz"));
     let mut file = AsideFile::create(path, options.replace)?;
     let source = native.map(|n| contents(&n.path)).transpose()?;
-    // What lies before the pixels: the units before the image as they are, then its header. What lies behind them.
+    // The bytes before the pixels (earlier units unchanged, then the header of the image), and those after them.
     let (mut before, mut behind) = (0..0, 0..0);
     if let (Some(native), Some(source)) = (native, &source) {
         let hdu = &native.hdus[native.chosen];

@@ -1,4 +1,4 @@
-//! JPEG files: photographs of 8 bits that have lost detail already. They are read, with a warning, and not written.
+//! JPEG files: 8-bit photographs that have lost detail already. They are read, with a warning, and not written.
 
 use super::decode;
 use crate::bytes::{Bytes, check_expansion};

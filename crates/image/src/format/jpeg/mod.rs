@@ -90,7 +90,7 @@ fn check_frame(stream: &[u8]) -> Parsed<(usize, usize)> {
     damaged("a JPEG stream without a frame")
 }
 
-/// What the decoder cannot do, in words.
+/// The unsupported feature of the decoder, as text.
 fn feature(what: &UnsupportedFeature) -> String {
     match what {
         UnsupportedFeature::Hierarchical => "hierarchical JPEG".into(),

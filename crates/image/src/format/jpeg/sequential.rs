@@ -1,6 +1,6 @@
-//! Sequential JPEG with Huffman codes, of 8 or 12 bits: the kind that microscopes and slide scanners write.
-//! Integer arithmetic throughout, with the constants and roundings of the reference implementation's accurate
-//! transform and smooth up-sampling, so that decoded pixels are the ones other readers show.
+//! Sequential JPEG with Huffman codes, of 8 or 12 bits, as written by microscopes and slide scanners. Integer arithmetic
+//! throughout, with the constants and roundings of the reference implementation's accurate transform and smooth upsampling,
+//! so that decoded pixels are equal to those of other readers.
 
 use super::Jpeg;
 use crate::error::{Parsed, damaged, unsupported};

@@ -160,7 +160,7 @@ pub enum Band {
     HighHigh,
 }
 
-/// Bits as they are; a byte behind 0xFF has seven. Behind the end there are ones.
+/// Raw bits; a byte after 0xFF has seven. After the end there are ones.
 struct Raw<'a> {
     data: &'a [u8],
     at: usize,

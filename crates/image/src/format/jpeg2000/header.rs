@@ -25,7 +25,7 @@ pub struct Component {
 }
 
 impl Component {
-    /// What is added to values without a sign.
+    /// The offset of unsigned values.
     pub fn shift(&self) -> i32 {
         if self.signed { 0 } else { 1 << (self.bits - 1) }
     }

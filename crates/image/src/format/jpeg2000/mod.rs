@@ -1,8 +1,8 @@
-//! JPEG 2000 (ISO/IEC 15444-1), as DICOM and TIFF files hold it: both wavelets (`wavelet`), tiles, layers, precincts and all five orders
-//! of packets (`packet`), every style of code blocks (`block`), components and tiles with a coding of their own (`header`), sub-sampled
-//! components. What is rare enough never to have been met is refused by name.
+//! JPEG 2000 (ISO/IEC 15444-1) as in DICOM and TIFF files: both wavelets (`wavelet`), tiles, layers, precincts and all five
+//! packet orders (`packet`), every style of code blocks (`block`), components and tiles with their own coding (`header`),
+//! sub-sampled components. Rare features that are not supported are refused by name.
 //!
-//! Written here although there are crates: see "Crates that were tried" in ARCHITECTURE.md.
+//! Written here although crates exist: see "Crates that were tried" in ARCHITECTURE.md.
 
 mod block;
 mod header;

@@ -1,5 +1,4 @@
-//! Packets of JPEG 2000: which code blocks have data in which layer (annex B of the standard), and the tile that
-//! comes of them.
+//! Packets of JPEG 2000: which code blocks have data in which layer (annex B of the standard), and the decoding of a tile.
 
 use super::Area;
 use super::block::{self, Band, Segment};

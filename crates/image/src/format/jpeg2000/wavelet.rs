@@ -1,5 +1,6 @@
-//! The two wavelets of JPEG 2000, backwards (annex F of the standard): 5/3 of whole numbers, which loses nothing, and 9/7 of real ones.
-//! Both go by lifting: samples of the low kind are corrected by their neighbours of the high kind, those by theirs, and so on by turns.
+//! The two inverse wavelets of JPEG 2000 (annex F of the standard): the reversible 5/3 of integers and the 9/7 of real
+//! numbers. Both use lifting: low-pass samples are corrected by their high-pass neighbours, then these by their low-pass
+//! neighbours, and so on.
 
 use super::Area;
 
@@ -8,7 +9,7 @@ pub trait Wavelet {
     type Value: Copy + Default;
     /// How often samples of a kind are corrected; the low kind first.
     const STEPS: usize;
-    /// What is done to a sample before.
+    /// Preprocessing of a sample.
     fn scale(value: Self::Value, high: bool) -> Self::Value;
     /// A line of one sample, of the high kind.
     fn alone(value: Self::Value) -> Self::Value;

@@ -20,7 +20,7 @@ pub(crate) struct Picture {
     pub data: Vec<u16>,
 }
 
-/// What the frame's header says.
+/// The header of the frame.
 struct Frame {
     bits: u32,
     width: usize,

@@ -1,5 +1,5 @@
-//! A scan of JPEG-LS (annex A of ITU-T T.87): each sample is predicted from its neighbours to the left and above, and what is missing
-//! is Golomb-coded with a parameter learned for the slopes around it; where there is no slope, runs are.
+//! A scan of JPEG-LS (annex A of ITU-T T.87): each sample is predicted from its neighbours to the left and above, and the
+//! difference is Golomb-coded with a parameter that adapts to the gradients around it; flat regions are coded as runs.
 
 use super::Preset;
 use crate::error::{Parsed, damaged};

@@ -1,5 +1,4 @@
-//! TIFF's compressions, predictors and bit packing: a strip or tile between its bytes in the file and
-//! values in the machine's order.
+//! Compressions, predictors and bit packing of TIFF: a strip or tile between its bytes in the file and values in native order.
 
 use super::fax::{self, Fax};
 use super::pictures::{self, Around};

@@ -1,8 +1,8 @@
 //! CCITT fax in TIFF: rows of black and white runs, with the codes of ITU-T T.4 and T.6.
 //!
-//! The tables of codes are the crate `fax`'s; its own decoders know neither rows without marks between them (TIFF's compression 2)
-//! nor T.4's rows that refer to the one above, so rows are put together here. White is 0 and black 1, as libtiff gives them;
-//! what these mean is the photometric interpretation's to say.
+//! The code tables are those of the crate `fax`; its own decoders support neither rows without markers between them (TIFF's
+//! compression 2) nor T.4's two-dimensional rows, so rows are decoded here. White is 0 and black 1, as in libtiff; the
+//! photometric interpretation defines their meaning.
 
 use crate::error::{Parsed, damaged, unsupported};
 use fax::maps::{Mode, black, mode, white};

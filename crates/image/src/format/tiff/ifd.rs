@@ -1,5 +1,5 @@
-//! TIFF's directories: header, entries and their values, classic and Big, both byte orders. Values stay
-//! the bytes of the file, so a directory can be written back without understanding its tags.
+//! TIFF directories: header, entries and their values, classic and Big, both byte orders. Values are kept as the bytes of
+//! the file, so a directory can be written back without knowing its tags.
 
 use crate::bytes::Bytes;
 use crate::dtype::{Order, swap_bytes};

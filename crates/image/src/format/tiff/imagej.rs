@@ -1,5 +1,5 @@
-//! ImageJ's hyperstacks: a description of `key=value` lines in the first directory, planes in the order
-//! T Z C, and in large files one directory for all planes, which follow each other.
+//! ImageJ hyperstacks: a description of `key=value` lines in the first directory, planes in the order T Z C, and in large
+//! files a single directory for all planes, which are contiguous.
 
 use super::ifd::{Ifd, tag};
 use crate::image::{Axis, Description, Dim};

@@ -1,6 +1,6 @@
-//! TIFF and its dialects: plain files, ImageJ hyperstacks, OME-TIFF with sub-resolutions and sets of several
-//! files, tifffile's shaped series. `ifd` reads directories, `page` makes pictures of them, `series`
-//! says which pictures make an image, this file opens one, and `sink` writes.
+//! TIFF and its dialects: plain files, ImageJ hyperstacks, OME-TIFF with sub-resolutions and sets of several files,
+//! tifffile's shaped series. `ifd` reads directories, `page` makes pictures of them, `series` combines pictures into
+//! images, this file opens an image, and `sink` writes.
 
 pub(crate) mod codec;
 mod fax;
@@ -276,7 +276,7 @@ fn assemble(
             SeriesPlane::Missing(name) => Plane::Missing(name.clone()),
             SeriesPlane::Node(node) => {
                 let page = if series.contiguous {
-                    let Ok(first) = first else { return damaged("the first directory is no picture") };
+                    let Ok(first) = first else { return damaged("the first directory is not an image") };
                     let mut page = first.clone();
                     let shift = (page.page_bytes() as u64).saturating_mul(number as u64);
                     page.offsets.iter_mut().for_each(|o| *o = o.saturating_add(shift));

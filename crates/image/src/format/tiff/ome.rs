@@ -1,5 +1,5 @@
-//! OME-XML: what it says about an image's axes, sizes, channels and planes, and the edits that writing
-//! needs. Edits are made in the text itself, so whatever else it holds stays as it was.
+//! OME-XML: axes, sizes, channels and planes of an image, and the edits for writing. Edits are made in the text itself, so
+//! everything else in it is unchanged.
 
 use crate::error::{Fault, Parsed, damaged};
 use crate::image::{Axis, Channel, Description, Dim};

@@ -1,5 +1,5 @@
-//! Strips and tiles that are whole pictures of another format: JPEG, JPEG 2000, WebP and LERC. Their own headers say what they hold, which
-//! must be what the directory says.
+//! Strips and tiles that are pictures of another format: JPEG, JPEG 2000, WebP and LERC. Their own headers must agree with
+//! the directory.
 
 use super::codec::Layout;
 use crate::bytes::check_expansion;

@@ -1,4 +1,4 @@
-//! Which pages make which image: pages alike, an ImageJ hyperstack, tifffile's shaped series, the images that OME-XML
+//! Which pages form an image: similar pages, an ImageJ hyperstack, tifffile's shaped series, or the images that OME-XML
 //! lists over several files.
 
 use super::ifd::tag;
@@ -60,7 +60,7 @@ pub fn plain_series(nodes: &[Node], files: &[Arc<Bytes>], order: Order) -> Vec<S
                 None => groups.push((page, vec![number])),
             },
             Err(Fault::Damaged(what) | Fault::Unsupported(what, _) | Fault::Limit(what)) => {
-                unread.push(format!("directory {number} is no readable picture: {what}"));
+                unread.push(format!("directory {number} is not a readable image: {what}"));
             }
             Err(Fault::Io(e)) => unread.push(format!("directory {number}: {e}")),
             Err(Fault::Remote(what) | Fault::Forbidden(what)) => {
@@ -157,7 +157,7 @@ pub fn shaped_series(text: &str, nodes: &[Node], first: &Page, file: u64) -> Opt
     Some(series)
 }
 
-/// The images that the OME-XML lists, with the other files of the set opened as far as they are there.
+/// The images that the OME-XML lists, with the other files of the set that exist.
 pub fn ome_series(
     path: &Path,
     text: &str,

@@ -1,7 +1,6 @@
-//! Writing TIFF. A file that came from TIFF is written as the same directories in the same order with every
-//! tag that it had: pages of the image get new pixels in the same strips or tiles, other pages and
-//! whatever hangs from them are copied as they are. A file from another format gets directories of its own,
-//! as OME-TIFF, as an ImageJ hyperstack or as a series with its axes named.
+//! Writes TIFF. A file that came from TIFF is written as the same directories in the same order with all of their tags:
+//! pages of the image get new pixels in the same strips or tiles, other pages and everything they refer to are copied
+//! unchanged. A file from another format becomes an OME-TIFF, an ImageJ hyperstack or a series with named axes.
 
 use super::codec::{Compression, Layout};
 use super::ifd::{Ifd, Value, tag, type_size};
@@ -217,7 +216,7 @@ fn afresh(path: &Path, description: &Description, provenance: Option<&str>) -> R
         [.., Axis::Y, Axis::X] => (2, false),
         _ => {
             return request(format!(
-                "{}: TIFF wants planes of Y X (and samples) last, and the axes are {}",
+                "{}: TIFF needs Y X (and samples) as its last axes, and the axes are {}",
                 path.display(),
                 description.axes()
             ));
@@ -233,7 +232,7 @@ fn afresh(path: &Path, description: &Description, provenance: Option<&str>) -> R
     let (kind, text) = if ome_name(path) {
         if !only_tcz {
             return request(format!(
-                "{}: OME-TIFF has axes T C Z, and the image has {}; say what they are (--axes)",
+                "{}: OME-TIFF has axes T C Z, and the image has {}; name them with --axes",
                 path.display(),
                 description.axes()
             ));
@@ -423,7 +422,7 @@ impl TiffTarget {
         self.write_ifd(&ifd, next)
     }
 
-    /// Copies the strips or tiles of a directory that is not part of the image, as they are.
+    /// Copies the strips or tiles of a directory that is not part of the image, unchanged.
     fn copy_data(&mut self, ifd: &mut Ifd, file: usize, kind: u16) -> Parsed<()> {
         for (offsets, counts) in
             [(tag::STRIP_OFFSETS, tag::STRIP_COUNTS), (tag::TILE_OFFSETS, tag::TILE_COUNTS)]

@@ -42,7 +42,7 @@ pub struct Sharding {
 pub struct Array {
     pub path: String,
     pub dtype: DType,
-    /// Chunks as they are read: the inner ones, where there are shards.
+    /// The chunks that are read: the inner ones if there are shards.
     pub grid: Grid,
     pub shard: Option<Vec<usize>>,
     pub chain: Chain,
@@ -62,7 +62,7 @@ pub struct Keys {
 
 fn json(data: &[u8], key: &str) -> Parsed<Value> {
     if data.trim_ascii_start().starts_with(b"<") {
-        return damaged(format!("{key} is a page for people (HTML or XML) and no metadata"));
+        return damaged(format!("{key} is a web page (HTML or XML) and not metadata"));
     }
     serde_json::from_slice(data).map_err(|e| Fault::Damaged(format!("{key}: {e}")))
 }

@@ -1,5 +1,5 @@
-//! Reading Blosc (version 1) buffers: blocks, split into streams by byte position, each packed by one of
-//! five compressors, and shuffled by bytes or bits.
+//! Reads Blosc (version 1) buffers: blocks, split into streams by byte position, each compressed with one of five
+//! compressors, and shuffled by bytes or bits.
 
 use crate::bytes::check_expansion;
 use crate::dtype::Order;
@@ -140,7 +140,7 @@ fn unpack_blosclz(packed: &[u8], out: &mut [u8]) -> Parsed<()> {
     }
 }
 
-/// Bytes of one significance lie together; a rest that is no whole value lies as it is.
+/// Bytes of one significance lie together; a remainder that is not a whole value is stored unchanged.
 fn unshuffle(plain: &[u8], typesize: usize, out: &mut [u8]) {
     let count = plain.len() / typesize;
     for byte in 0..typesize {

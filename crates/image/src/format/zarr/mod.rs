@@ -1,5 +1,5 @@
-//! OME-Zarr 0.4 (Zarr 2) and 0.5 (Zarr 3), folders, zip archives and addresses, and plain Zarr arrays. Read as they
-//! are, written as 0.5. `array` knows metadata, codecs and shards, `store` where they lie.
+//! OME-Zarr 0.4 (Zarr 2) and 0.5 (Zarr 3) in folders, zip archives and at addresses, and plain Zarr arrays. All are read;
+//! 0.5 is written. `array` has metadata, codecs and shards, `store` their storage.
 
 mod array;
 mod blosc;
@@ -235,7 +235,7 @@ fn finish(
     Ok(Image::new(description, Box::new(source)))
 }
 
-/// What earlier versions put beside other attributes.
+/// Attributes of earlier versions.
 const OME_KEYS: [&str; 8] =
     ["multiscales", "omero", "labels", "image-label", "plate", "well", "bioformats2raw.layout", "series"];
 

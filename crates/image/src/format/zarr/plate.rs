@@ -1,6 +1,6 @@
-//! What lies around the images of a Zarr folder that has several: plates with their wells and fields (the HCS layout of
-//! NGFF), numbered images (bioformats2raw), groups of arrays. Images are listed here, and the groups around them are given
-//! back as version 0.5 has them.
+//! The groups around the images of a Zarr folder with several images: plates with wells and fields (the HCS layout of
+//! NGFF), numbered images (bioformats2raw), groups of arrays. Images are listed here, and the groups are written back in
+//! version 0.5.
 
 use super::array::{self, join};
 use super::sink::group_metadata;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Most images of a plate; a damaged list is no reason to look for millions.
+/// Largest number of images of a plate, so that a damaged list does not cause millions of requests.
 const MOST: usize = 100_000;
 /// Most bytes of the description that stands beside numbered images.
 const MOST_TEXT: u64 = 256 << 20;
@@ -20,7 +20,7 @@ fn ome(attributes: &Value) -> &Value {
     attributes.get("ome").unwrap_or(attributes)
 }
 
-/// The path of every field of a plate, well after well; nothing where the root is no plate.
+/// The path of every field of a plate, well after well; empty if the root is not a plate.
 pub(super) fn fields(store: &Store, root: &Value) -> Parsed<Vec<String>> {
     let Some(plate) = ome(root).get("plate") else { return Ok(Vec::new()) };
     let mut out = Vec::new();

@@ -1,6 +1,7 @@
-//! Writing OME-Zarr 0.5: a folder made aside and renamed, the same packed into a zip archive, or objects at an address
-//! (`upload`), by one process or by several that share the chunks. Whole chunks and whole shards only. What came from Zarr keeps its levels, chunks, shards and attributes; what
-//! came from elsewhere gets its axes in the order that the format asks for, and a pyramid where it is large.
+//! Writes OME-Zarr 0.5: a folder under a temporary name that is renamed, the same packed into a zip archive, or objects at
+//! an address (`upload`), by one process or by several that share the chunks. Only whole chunks and whole shards are
+//! written. Images from Zarr keep their levels, chunks, shards and attributes; others get the axis order of the format, and
+//! a pyramid if they are large.
 
 use super::array::{self, Array, IndexCache};
 use super::store::Store;
@@ -293,7 +294,7 @@ fn fresh(path: &Path, description: &Description, options: &WriteOptions) -> Resu
     order.sort_by_key(|&a| place(dims[a].axis));
     if order.iter().filter(|&&a| place(dims[a].axis) == 1).count() > 1 {
         return request(format!(
-            "{}: OME-Zarr has one axis besides time and space, and the axes are {}; say what they are (--axes)",
+            "{}: OME-Zarr has one axis besides time and space, and the axes are {}; name them with --axes",
             path.display(),
             description.axes()
         ));

@@ -1,4 +1,4 @@
-//! Where a Zarr hierarchy lies: a folder, a zip archive, or an address.
+//! Storage of a Zarr hierarchy: a folder, a zip archive, or an address.
 
 use super::array::join;
 use crate::address::Address;
@@ -62,7 +62,7 @@ impl Store {
         }
     }
 
-    /// A value. A server may send so many bytes at most; files are as long as they are.
+    /// A value, with a limit in bytes for servers and none for files.
     pub fn get(&self, key: &str, most: u64) -> Parsed<Option<Vec<u8>>> {
         match self {
             Store::Remote(remote) => remote.get(key, most),

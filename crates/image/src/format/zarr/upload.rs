@@ -1,10 +1,10 @@
-//! A Zarr hierarchy that comes into being as objects of S3. Objects cannot be renamed, so the whole is not made aside:
-//! chunks are put in their places, each whole, and then the metadata, the root's last. Until then nothing says that
-//! there is an image.
+//! Writes a Zarr hierarchy as objects of S3. Objects cannot be renamed, so there is no temporary name: chunks are written
+//! first, each as a whole, and then the metadata, those of the root last. Until then, no reader takes the objects for an
+//! image.
 //!
-//! A mark is the first object and is taken away at the end. So a later run knows what an earlier one did not
-//! complete, and may write over it; anything else that has no metadata at its root is somebody's, and stays. Of an image that
-//! several writers make, the mark says which run they are of, and the last of them puts the metadata.
+//! The first object is a marker, which is removed at the end. A later run can therefore recognise an incomplete image and
+//! may overwrite it; other objects without root metadata are left alone. If several writers make an image, the marker names
+//! their run, and the last of them writes the metadata.
 
 use super::NAME;
 use super::array::join;
@@ -167,7 +167,7 @@ impl Upload {
     }
 }
 
-/// What is there before.
+/// The previous contents.
 struct Standing {
     /// Something at the root says that there is an image.
     complete: bool,

@@ -1,5 +1,4 @@
-//! What a `DynUNet` is told: MONAI's arguments by their names, with MONAI's defaults, and the way from them
-//! to the network.
+//! The configuration of a `DynUNet`: MONAI's arguments with MONAI's names and defaults, and their conversion to the network.
 
 use super::{DynUNet, LAW, Level, Norm};
 use crate::Error;
@@ -162,7 +161,7 @@ impl DynUNetConfig {
         Ok(out)
     }
 
-    /// nnU-Net's doubling from 32 where nothing is said.
+    /// nnU-Net's doubling from 32 by default.
     fn channels(&self, levels: usize) -> Result<Vec<usize>, Error> {
         let Some(filters) = &self.filters else {
             let most = if self.spatial_dims == 3 { 320 } else { 512 };

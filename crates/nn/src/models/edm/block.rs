@@ -6,7 +6,7 @@ use clearshot_graph::Value;
 use clearshot_graph::ops::{Geometry, PoolKind, ResizeMode};
 use clearshot_tensor::Tensor;
 
-/// What the blocks of a network have in common.
+/// Parameters shared by the blocks of a network.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Style {
     pub eps: f64,
@@ -37,7 +37,7 @@ impl Style {
     }
 }
 
-/// What every block is given beside its image.
+/// The inputs of every block other than its image.
 #[derive(Clone, Copy)]
 pub(super) struct With {
     pub emb: Value,

@@ -1,5 +1,5 @@
-//! What EDM's networks are told: the authors' arguments by their names, those of the preconditioning and
-//! those of the network beside each other, and the way from them to the network.
+//! The configuration of EDM's networks: the authors' arguments by their names, those of the preconditioning and those of
+//! the network together, and their conversion to the network.
 
 use super::block::{Fir, Style, groups};
 use super::plan::{Encoder, Kind, Shape};

@@ -1,7 +1,7 @@
-//! What a UNet2D's `config.json` says: diffusers' keys, by their names, with diffusers' defaults.
+//! The `config.json` of a UNet2D: diffusers' keys and defaults.
 //!
-//! Every key is known or refused. Keys that begin with `_` are diffusers' bookkeeping and are kept as
-//! they are. Whether the values make a network is another question: [`UNet2DConfig::resolve`].
+//! Every key is known or refused. Keys that begin with `_` are diffusers' bookkeeping and are kept unchanged. Whether the
+//! values describe a network is checked by [`UNet2DConfig::resolve`].
 
 use crate::Error;
 use crate::models::config;

@@ -1,4 +1,4 @@
-//! From what a configuration says to the network that it means, with every check made.
+//! Resolves a configuration to a network, with all checks.
 
 use super::{ClassEmbedding, Level, Mid, TimeEmbedding, UNet2D, UNet2DConfig};
 use crate::Error;
@@ -102,7 +102,7 @@ impl UNet2DConfig {
         Ok(levels)
     }
 
-    /// Channels of one head: all of them where nothing is said.
+    /// Channels of one head. Default: all of them.
     fn head(&self, channels: usize) -> Result<usize, Error> {
         self.attention_head_dim.map_or(Ok(channels), |d| count("attention_head_dim", d, MOST_CHANNELS))
     }

@@ -1,5 +1,4 @@
-//! What the `config.json` of a UNet2DConditionModel says: diffusers' keys, by their names, with diffusers'
-//! defaults.
+//! The `config.json` of a UNet2DConditionModel: diffusers' keys and defaults.
 
 use crate::Error;
 use crate::models::config::{self, OneOrEach};

@@ -1,4 +1,4 @@
-//! From what a configuration says to the network that it means, with every check made.
+//! Resolves a configuration to a network, with all checks.
 
 use super::{Added, Attend, Class, Level, Mid, TIME_IDS, Time, UNet2DCondition, UNet2DConditionConfig};
 use crate::Error;

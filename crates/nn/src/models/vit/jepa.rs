@@ -1,8 +1,9 @@
 //! Joint embeddings: I-JEPA (Assran et al. 2023) and image world models (IWM, Garrido et al. 2024).
 //!
-//! A predictor says from the tokens of what is seen what a teacher makes of hidden patches, at their places. What is compared are embeddings and no pixels. The
-//! teacher is the encoder under averaged weights: the same nodes with other parameter names. A world model is also told what the hidden patches are shown
-//! in, by a learned token for each domain. The network's own result are the embeddings of all patches, as an image of that many channels.
+//! A predictor predicts the teacher's embeddings of hidden patches from the tokens of visible patches and the positions of
+//! the hidden ones. Embeddings are compared, not pixels. The teacher is the encoder with averaged weights: the same nodes
+//! with other parameter names. A world model also gets a learned token for the domain of the hidden patches. The output of
+//! the network are the embeddings of all patches, as an image with that many channels.
 
 use super::masks::{Hidden, Masks};
 use super::{Encoder, EncoderConfig, GLOROT, Tower, mask_token, picked, positions};
@@ -110,7 +111,7 @@ impl Jepa {
         Masks { grid, visible, hidden, law: BLOCKS }
     }
 
-    /// What the teacher makes of the patches that `hidden` names: embeddings of the whole image, layer-normalised, without a gradient. Its parameters have
+    /// The teacher's embeddings of the patches that `hidden` names: embeddings of the whole image, layer-normalised, without a gradient. Its parameters have
     /// `prefix` in front of their names; none are the encoder's own.
     pub fn taught(&self, s: &mut Scope<'_>, prefix: Option<&str>, x: Value, hidden: Value) -> Value {
         let name = prefix.map_or("encoder".into(), |prefix| format!("{prefix}encoder"));

@@ -1,8 +1,13 @@
-//! Masked autoencoders (He et al. 2022): the encoder sees a few patches of an image, a light decoder says what the others show.
+//! Masked autoencoders (He et al. 2022): the encoder gets a few patches of an image, and a small decoder predicts the
+//! others.
 //!
-//! The result is the image with its hidden patches as the decoder has them and the others as they are, so that its squared error is that of hidden patches
-//! alone. With `use_crossmae` (Fu et al. 2024) hidden patches look at what the encoder saw and not at each other, which is cheaper; otherwise all tokens
-//! attend to all.
+//! The result is the image with its hidden patches replaced by the prediction, so that its squared error is that of hidden
+//! patches only. With `use_crossmae` (Fu et al. 2024) hidden patches attend to the visible ones and not to each other,
+//! which is cheaper; otherwise all tokens attend to all.
+//!
+//! With `normalise_patches` the decoder predicts the pixels of each hidden patch minus their mean, divided by their
+//! standard deviation (`norm_pix_loss` of He et al.). Both are taken from the image, so that the result is still an
+//! image, and errors are relative to that standard deviation.
 
 use super::masks::{Hidden, Masks};
 use super::{Encoder, EncoderConfig, GLOROT, Tower, mask_token, picked, positions};
@@ -10,10 +15,14 @@ use crate::Error;
 use crate::layers::{self, Scope};
 use crate::models::config::{self, unsupported};
 use crate::models::network::{Given, Network, Port};
-use clearshot_graph::{Type, Value};
+use clearshot_graph::ops::Unary;
+use clearshot_graph::{Builder, Type, Value};
 use clearshot_tensor::Shape;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
+
+/// Added to the variance of patches, as He et al. do.
+const LEAST_VARIANCE: f64 = 1e-6;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -26,6 +35,8 @@ pub struct MaeConfig {
     /// The share of patches that are hidden.
     pub mask_ratio: f64,
     pub use_crossmae: bool,
+    /// Whether each hidden patch is predicted less its mean and over its standard deviation.
+    pub normalise_patches: bool,
 }
 
 impl Default for MaeConfig {
@@ -37,6 +48,7 @@ impl Default for MaeConfig {
             decoder_head: 4,
             mask_ratio: 0.75,
             use_crossmae: false,
+            normalise_patches: false,
         }
     }
 }
@@ -48,6 +60,7 @@ pub struct Mae {
     decoder: Tower,
     ratio: f64,
     cross: bool,
+    normalised: bool,
 }
 
 impl MaeConfig {
@@ -71,7 +84,8 @@ impl MaeConfig {
         if !(self.mask_ratio > 0.0 && self.mask_ratio < 1.0) {
             return Err(unsupported("mask_ratio", self.mask_ratio.to_string(), "shares above 0 and below 1"));
         }
-        Ok(Mae { encoder, decoder, ratio: self.mask_ratio, cross: self.use_crossmae })
+        let (cross, normalised) = (self.use_crossmae, self.normalise_patches);
+        Ok(Mae { encoder, decoder, ratio: self.mask_ratio, cross, normalised })
     }
 }
 
@@ -106,6 +120,18 @@ impl Mae {
         let h = layers::layer_norm(&mut s.at("norm"), h, super::EPS);
         layers::linear_by(&mut s.at("pred"), h, self.encoder.values(), GLOROT)
     }
+}
+
+/// The mean of each patch of `[N, T, values]`, and its standard deviation as He et al. have it: of the sample, kept above zero.
+fn moments(b: &mut Builder, patches: Value) -> [Value; 2] {
+    let values = b.shape(patches)[2];
+    let mean = b.mean(patches, &[2]);
+    let off = b.sub(patches, mean);
+    let squares = b.mul(off, off);
+    let sum = b.sum(squares, &[2]);
+    let variance = b.mul_scalar(sum, 1.0 / (values - 1).max(1) as f64);
+    let variance = b.add_scalar(variance, LEAST_VARIANCE);
+    [mean, b.unary(Unary::Sqrt, variance)]
 }
 
 impl Network for Mae {
@@ -144,6 +170,17 @@ impl Network for Mae {
         Some(self.masks_of(self.encoder.grid(size)))
     }
 
+    fn scale_of_errors(&self, b: &mut Builder, image: Value) -> Option<Value> {
+        if !self.normalised {
+            return None;
+        }
+        let patches = self.encoder.patches(b, image);
+        let [_, deviation] = moments(b, patches);
+        let (each, of) = (b.shape(patches), b.shape(image));
+        let deviation = b.broadcast(deviation, each);
+        Some(self.encoder.image_of(b, deviation, of))
+    }
+
     fn encoder(&self) -> Option<&Encoder> {
         Some(&self.encoder)
     }
@@ -154,8 +191,14 @@ impl Network for Mae {
         let [visible, hidden, order] = ["visible", "hidden", "order"].map(|name| given.need(name));
         let latent = self.encoder.add(&mut s.at("encoder"), x, Some(visible));
         let grid = self.encoder.grid_of(image);
-        let made = self.decoded(&mut s.at("decoder"), latent, [visible, hidden], &grid);
+        let mut made = self.decoded(&mut s.at("decoder"), latent, [visible, hidden], &grid);
         let patches = self.encoder.patches(s.b, x);
+        if self.normalised {
+            let asked = picked(s.b, patches, hidden);
+            let [mean, deviation] = moments(s.b, asked);
+            made = s.b.mul(made, deviation);
+            made = s.b.add(made, mean);
+        }
         let seen = picked(s.b, patches, visible);
         let both = s.b.concat(&[seen, made], 1);
         let whole = picked(s.b, both, order);

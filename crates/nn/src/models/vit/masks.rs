@@ -1,7 +1,7 @@
-//! Which patches of an image a network sees and which it is asked for, as pure functions of a key.
+//! Visible and hidden patches of an image, as pure functions of a key.
 //!
-//! The numbers of both are the same for every image, so that graphs have known shapes. Masked autoencoders hide patches one by one; joint embeddings hide
-//! blocks, so that what is hidden does not follow from its neighbours, and see some of the rest.
+//! Their numbers are the same for every image, so that graphs have known shapes. Masked autoencoders hide patches one by
+//! one; joint embeddings hide blocks, so that neighbours do not determine what is hidden, and use only some of the rest.
 
 use clearshot_tensor::Tensor;
 use clearshot_tensor::noise::Key;
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_fixed_nothing_is_both_and_a_key_says_all() {
+    fn counts_are_fixed_sets_are_disjoint_and_a_key_determines_them() {
         let blocks = Hidden::Blocks { count: 4, aspect: [0.75, 1.5] };
         for (grid, visible, hidden, law) in [
             (vec![8, 8], 16, 48, Hidden::Scattered),

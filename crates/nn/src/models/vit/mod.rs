@@ -1,9 +1,9 @@
 //! Vision transformers: images as patches, each a token that attends to all others, in 2-D and 3-D.
 //!
-//! The encoder is what several networks share, and what one hands to the next: a masked autoencoder ([`mae`]) or a joint embedding ([`jepa`]) trains it
-//! without labels, and [`segmentation`] puts a convolutional decoder behind it. Blocks are timm's (layer norm in front, MLPs four times as wide, GELU),
-//! with timm's parameter names; positions are fixed sines and cosines along each axis, so that images of any size can be taken. Which patches are seen
-//! is an input, indices of rows ([`masks`]), so that shapes are known.
+//! Several networks share the encoder: a masked autoencoder ([`mae`]) or a joint embedding ([`jepa`]) trains it without
+//! labels, and [`segmentation`] adds a convolutional decoder. Blocks are those of timm (pre-norm, MLPs four times as wide,
+//! GELU), with timm's parameter names; positions are fixed sines and cosines along each axis, so that images may have any
+//! size. The visible patches are an input, indices of rows ([`masks`]), so that shapes are known.
 
 pub mod jepa;
 pub mod mae;
@@ -256,6 +256,11 @@ impl Encoder {
     /// The embeddings of all patches of images, for networks that have an encoder; `encoder` stands in front of its parameters' names.
     pub fn embeddings_on(&self, b: &mut Builder, x: Value) -> Value {
         self.embeddings(&mut Scope::new(b, &mut vec![]).at("encoder"), x)
+    }
+
+    /// Transformer blocks, `encoder.blocks.0` and so on.
+    pub fn blocks(&self) -> usize {
+        self.tower.depth
     }
 
     /// Numbers of an embedding.

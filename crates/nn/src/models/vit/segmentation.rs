@@ -1,8 +1,9 @@
-//! A vision transformer's encoder with a convolutional decoder: what encoders that were trained without labels are for.
+//! A vision transformer encoder with a convolutional decoder, for encoders that were trained without labels.
 //!
-//! The tokens of all patches are an image as coarse as the patches; transposed convolutions enlarge it to pixels, twice along an axis at a time, each with half the
-//! channels, a norm, GELU and a convolution. With `image_skip` a last convolution also sees the image itself, behind one of its own: edges are finer than
-//! patches, but where brightness alone tells objects apart little is then asked of the encoder.
+//! The tokens of all patches form a coarse image; transposed convolutions upsample it to pixels by factors of two, each
+//! with half as many channels, a norm, GELU and a convolution. With `image_skip` a last convolution also gets the image
+//! itself through a convolution: edges are finer than patches, but if brightness alone separates objects, the encoder then
+//! learns little.
 
 use super::{Encoder, EncoderConfig};
 use crate::Error;

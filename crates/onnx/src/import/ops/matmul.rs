@@ -109,7 +109,7 @@ impl Importer<'_, '_> {
         })
     }
 
-    /// `[B, H, S, D]` as `[B, S, H D]`; `[B, S, D]` as it is.
+    /// `[B, H, S, D]` as `[B, S, H D]`; `[B, S, D]` unchanged.
     fn rows(&mut self, view: &View) -> Value {
         if view.rank() == 3 {
             let value = self.plain(view);

@@ -1,8 +1,8 @@
-//! Quantised networks in the form of pairs: `QuantizeLinear` and `DequantizeLinear` around floating-point operators.
+//! Quantised networks with pairs of `QuantizeLinear` and `DequantizeLinear` around floating-point operators.
 //!
-//! A quantised value is a whole number in a float, and the pair does exactly what ONNX says: division by the scale in 32 bits, halves
-//! rounded to even, the zero point, saturation. Weights that are stored quantised become floats here. What a pair has rounded is remembered by
-//! its grid, so that a convolution that reads it can say that it multiplies 8 bits ([`grids`]).
+//! A quantised value is an integer stored in a float, and the pair follows ONNX exactly: division by the scale in 32 bits,
+//! rounding half to even, the zero point, saturation. Stored quantised weights become floats here. The grid of a rounded
+//! value is remembered, so that a convolution that reads it can multiply in 8 bits ([`grids`]).
 
 use crate::error::ImportError;
 use crate::import::host::Host;

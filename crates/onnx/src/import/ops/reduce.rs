@@ -11,7 +11,7 @@ use clearshot_tensor::Shape;
 
 type Done = Result<(), ImportError>;
 
-/// The axes that a reduction is over, sorted; all where none are said.
+/// The axes of a reduction, sorted; all by default.
 fn axes<'a>(im: &mut Importer<'_, 'a>, call: Call<'_, 'a>, rank: usize) -> Result<Vec<usize>, ImportError> {
     let said = im.list(call, 1, "axes")?.unwrap_or_default();
     if said.is_empty() {

@@ -1,7 +1,8 @@
-//! Resizing images: nearest, linear and cubic, in every way in which ONNX has pixels lie.
+//! Resizing: nearest, linear and cubic, with all of ONNX's coordinate transformations.
 //!
-//! Where a pixel of the result comes from is computed as ONNX Runtime does, in 32 bits, since the nearest pixel turns on the last of them. What the
-//! graph's own resizing means the same by is that; the rest is a weighted sum of rows of the image, axis by axis.
+//! The source position of an output pixel is computed in 32 bits as in ONNX Runtime, because the nearest pixel may depend
+//! on the last bit. Where the resizing operation of the graph means the same, it is used; otherwise the result is a
+//! weighted sum of rows of the image, axis by axis.
 
 use crate::error::ImportError;
 use crate::file::Attribute;

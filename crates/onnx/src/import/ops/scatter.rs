@@ -1,4 +1,4 @@
-//! Known values put into other known values, as exporters make masks with it.
+//! Constants scattered into other constants, as exporters do for masks.
 
 use crate::error::ImportError;
 use crate::import::Importer;

@@ -1,4 +1,4 @@
-//! Sizes as values, constants, and what does nothing when a network only runs.
+//! Sizes as values, constants, and operators without effect in inference.
 
 use crate::error::ImportError;
 use crate::file::Attribute;

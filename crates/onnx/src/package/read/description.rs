@@ -63,7 +63,7 @@ pub struct DescribedTensor {
     pub name: String,
     /// As the file has them.
     pub axes: Vec<DescribedAxis>,
-    /// What is done to an input before the network, or to an output behind it.
+    /// Preprocessing of an input or postprocessing of an output.
     pub steps: Vec<Step>,
 }
 

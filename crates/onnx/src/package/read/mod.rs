@@ -1,8 +1,10 @@
-//! Packages of the BioImage Model Zoo that others made, as folders or zip archives, formats 0.4 and 0.5; and ONNX files by themselves.
+//! Packages of the BioImage Model Zoo made by others, as folders or zip archives, formats 0.4 and 0.5; and plain ONNX
+//! files.
 //!
-//! A package's description says how its network's input is made of pixels and its output goes back ([`Step`]), which axes and sizes
-//! it takes, and has a test: an input and what the network makes of it. Nothing of a package is ever run but the network's own
-//! operators, and nothing is read outside of it. Networks are read from ONNX, or built from the architecture that weights of PyTorch belong to ([`architecture`]).
+//! The description of a package defines how pixels are converted to the input of its network and back ([`Step`]), which
+//! axes and sizes it takes, and has a test: an input and the expected output. Only the operators of the network are ever
+//! run, and no file outside the package is read. Networks are read from ONNX, or built from the architecture that PyTorch
+//! weights belong to ([`architecture`]).
 
 mod architecture;
 mod description;

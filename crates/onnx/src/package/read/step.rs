@@ -1,6 +1,6 @@
-//! What a description has done to pixels before the network and behind it, as the zoo defines it.
+//! Preprocessing and postprocessing steps of a description, as the zoo defines them.
 //!
-//! Values are those of one image, channels last; statistics are of the whole image, however it is cut afterwards.
+//! Values are those of one image, channels last; statistics are those of the whole image, independent of tiles.
 
 use super::description::{AxisKind, DescribedAxis};
 use serde_json::Value as Json;
@@ -43,7 +43,7 @@ pub enum Step {
     Sigmoid,
     /// Over the channels.
     Softmax,
-    /// Whole numbers, cut off as they are stored: between these.
+    /// Integers, truncated as in storage, between these limits.
     Whole {
         low: f64,
         high: f64,
@@ -195,7 +195,7 @@ impl Step {
     }
 }
 
-/// What storing as a type does to values; nothing for floats.
+/// The effect of a storage type on values; none for floats.
 fn whole_numbers(dtype: &Json) -> Result<Option<Step>, String> {
     let range = |bits: u32, signed: bool| {
         let (low, high) = match signed {
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused() {
+    fn unknown_values_are_refused() {
         let axes = axes(&[AxisKind::Channel, AxisKind::Z, AxisKind::Y, AxisKind::X]);
         let why = |entry: Json| Step::of(&entry, "id", &axes).unwrap_err();
         assert!(why(json!({"id": "custom"})).contains("custom is not known"));

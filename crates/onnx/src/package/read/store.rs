@@ -1,4 +1,4 @@
-//! The files of a package: in a folder or in a zip archive, by the paths that its description has for them.
+//! The files of a package, in a folder or a zip archive, by the paths in its description.
 
 use crate::network::OnnxNetwork;
 use crate::values::inside;
@@ -6,7 +6,7 @@ use clearshot_image::archive::Archive;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// What descriptions are called.
+/// The file names of descriptions.
 const NAMES: [&str; 4] = ["bioimageio.yaml", "rdf.yaml", "bioimageio.yml", "rdf.yml"];
 
 enum Place {

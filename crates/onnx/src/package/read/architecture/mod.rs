@@ -1,8 +1,9 @@
-//! Networks of packages whose weights are a state of PyTorch: by the name of their architecture.
+//! Networks of packages whose weights are a PyTorch state dict, by the name of their architecture.
 //!
-//! Such a package says which class its weights belong to, in a library or in a file beside them, and the arguments of that class. That code is never run: where the class is one
-//! that this program builds itself ([`KNOWN`]), the network is built from the arguments and takes the weights if all names and shapes fit. A class in
-//! a file of the package may be anything, whatever it is called, so such a package must have a test, which is run before it is used.
+//! Such a package names the class of its weights, in a library or in a file beside them, and the arguments of that class.
+//! That code is never run: if the class is one that this program builds itself ([`KNOWN`]), the network is built from the
+//! arguments and gets the weights if all names and shapes match. A class in a file of the package may be anything, whatever
+//! its name, so such a package must have a test, which is run before it is used.
 
 mod careamics;
 
@@ -56,7 +57,7 @@ const KNOWN: &[Known] = &[
     Known { modules: &["models.network_dncnn"], classes: &["DnCNN"], make: kair },
 ];
 
-/// The module that this program's own networks are said to be from.
+/// The module name of this program's own networks.
 const OWN: &str = "clearshot";
 
 fn own(class: &str, arguments: Map<String, Json>) -> Result<Box<dyn Network>, String> {
@@ -69,7 +70,7 @@ fn own(class: &str, arguments: Map<String, Json>) -> Result<Box<dyn Network>, St
 fn kair(arguments: Map<String, Json>) -> Result<Box<dyn Network>, String> {
     let names = [("in_nc", "in_channels"), ("out_nc", "out_channels"), ("nc", "channels"), ("nb", "layers")];
     let mut ours = Map::new();
-    // What the class takes where nothing is said.
+    // The defaults of the class.
     ours.insert("norm".into(), json!("batch"));
     for (name, value) in arguments {
         match (names.iter().find(|(theirs, _)| *theirs == name), value.as_str()) {
@@ -187,7 +188,7 @@ pub struct StateNetwork {
     weights: Weights,
 }
 
-/// What its input and output are called.
+/// The names of its input and output.
 const PORTS: [&str; 2] = ["x", "y"];
 
 impl StateNetwork {
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_named_with_what_to_do() {
+    fn unknown_keys_are_named_with_advice() {
         let why = |entry: Json| of(entry).network().unwrap_err();
         let unknown = why(json!({"architecture": "unet.py:UNet2d"}));
         assert!(

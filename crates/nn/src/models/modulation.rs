@@ -1,6 +1,6 @@
-//! What our own networks are told beside the image: the time `t` and, where there is one, a vector
-//! (`vector`, see [`crate::acquisition`]). Their sum modulates every residual block: it scales and shifts the
-//! normalised image (FiLM), so the vector acts wherever the time does.
+//! Conditioning of this project's own networks: the time `t` and, if there is one, a vector (`vector`, see
+//! [`crate::acquisition`]). Their sum modulates every residual block: it scales and shifts the normalised features (FiLM),
+//! so the vector acts wherever the time does.
 
 use crate::Error;
 use crate::layers::{self, Conditions, ResnetStyle, Scope};
@@ -11,7 +11,7 @@ use clearshot_graph::ops::Unary;
 use clearshot_tensor::Shape;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Told {
+pub(super) struct Modulation {
     /// Width of the time's code; the embedding has four times as much.
     pub code: usize,
     /// Values of the vector; 0 for none.
@@ -20,14 +20,14 @@ pub(super) struct Told {
 
 const PERIOD: f64 = 10_000.0;
 
-impl Told {
+impl Modulation {
     /// # Errors
     /// If the vector is wider than any.
-    pub fn new(code: usize, vector: usize) -> Result<Told, Error> {
+    pub fn new(code: usize, vector: usize) -> Result<Modulation, Error> {
         if vector > 0 {
             count("vector_dim", vector, 1 << 16)?;
         }
-        Ok(Told { code, vector })
+        Ok(Modulation { code, vector })
     }
 
     pub fn ports(&self, image: Shape) -> Vec<Port> {
@@ -52,7 +52,7 @@ impl Told {
         }
     }
 
-    /// What residual blocks take.
+    /// The inputs of residual blocks.
     pub fn conditions(s: &mut Scope<'_>, emb: Value) -> Conditions {
         Conditions { emb: s.b.silu(emb), key: None }
     }
