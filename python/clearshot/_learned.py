@@ -215,7 +215,7 @@ def restore(
         max_memory: Bytes of network and image together; what does not fit goes to temporary files. Default: 512 MiB for the network on a CPU, 768 MiB
             for the image.
         max_seconds: Take fewer steps than `steps` if the network would take longer than this; results then depend on the machine. Default: no limit.
-        precision: fp32, tf32, bf16, fp16, fp8 (GPUs of compute capability 9.0), or auto. Default: auto, which is fp32 on the CPU.
+        precision: fp32, tf32, bf16, fp16, fp8 (GPUs of compute capability 9.0), int8 (quantised models), or auto. Default: auto, which is fp32 on the CPU.
         scratch: A folder for temporary files of images that are larger than memory. Default: the system's.
         out: Write the restored image region by region to this array of floats (Zarr, HDF5, numpy.memmap), or a dictionary of
             such arrays with the keys `image`, `std`, `chi2`, `sample1`, ... Default: new arrays in memory.

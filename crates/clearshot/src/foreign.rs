@@ -4,6 +4,7 @@
 
 use crate::classical::place::Place;
 use crate::error::{Error, Result};
+use crate::learned::decide::computed_in;
 use crate::learned::image::Finished;
 use crate::learned::parts::Form;
 use crate::learned::{Map, Parts};
@@ -126,11 +127,12 @@ impl Foreign {
         let form = Form::of(&description);
         let run = Run { tile: settings.tile, memory: settings.memory, precision: settings.precision };
         let layout = engine.prepare(&parts.size, &run)?;
-        let forecast = forecast(&layout, parts.all.len(), channels + made, engine.device_bytes());
+        let forecast = forecast(&layout, parts.all.len(), channels + made, &engine);
         let runs = forecast.runs;
         let told =
             Plan { forecast: Some(&forecast), instead: None, runs, choosing: 0, device: engine.device() };
         ear.event(&Event::Plan(told))?;
+        computed_in(settings.precision, &forecast, engine.device(), ear)?;
 
         let package = engine.package();
         let parameters = json!({
@@ -139,7 +141,7 @@ impl Foreign {
                 "precision": settings.precision.to_string(), "saturation": settings.saturation(),
             },
             "test_difference": tested.map(|t| t.difference),
-            "plan": { "tile": forecast.tile, "halo": forecast.halo, "tiles": forecast.tiles, "blends": forecast.blends },
+            "plan": { "tile": forecast.tile, "halo": forecast.halo, "tiles": forecast.tiles, "blends": forecast.blends, "precision": forecast.computes_in.name() },
         });
         let place =
             Place { operation: "restore", image, to, description: &description, together: Vec::new() };
@@ -178,14 +180,15 @@ impl Foreign {
 }
 
 /// Tiles and memory in numbers.
-fn forecast(layout: &Layout, parts: usize, channels: usize, device_bytes: usize) -> Forecast {
+fn forecast(layout: &Layout, parts: usize, channels: usize, engine: &foreign::Foreign) -> Forecast {
     Forecast {
         tile: layout.core(),
         halo: layout.around(),
         tiles: layout.count(),
         batch: 1,
         blends: layout.blends(),
-        device_bytes,
+        device_bytes: engine.device_bytes(),
+        computes_in: engine.computes_in(),
         host_bytes: layout.pixels() * channels * size_of::<f32>(),
         resident: false,
         runs: layout.count() * parts,

@@ -7,6 +7,7 @@ use clearshot_image::Axis;
 use clearshot_physics::psf::Fitted;
 use clearshot_restore::classical::richardson_lucy::Stop;
 use clearshot_restore::learned::residual::LeftOver;
+use clearshot_runtime::Precision;
 use clearshot_tensor::Shape;
 use std::fmt;
 use std::path::PathBuf;
@@ -121,6 +122,13 @@ pub enum Notice {
     },
     /// The network has no limited receptive field, so that the result depends on the tile size.
     DependsOnTile,
+    /// The network has no convolutions that compute in the requested 8 bits on this device.
+    Precision {
+        /// The requested precision.
+        asked: Precision,
+        /// What it computes in.
+        ran: Precision,
+    },
     /// The image is unlike the training images: in which property.
     Unfamiliar(String),
     /// Planes that an interrupted run had already restored.
@@ -250,6 +258,9 @@ impl fmt::Display for Notice {
                 names.join(", "),
                 if *copied { "copied as they are" } else { "left out" }
             ),
+            Notice::Precision { asked, ran } => {
+                write!(f, "none of the network's convolutions compute in {asked} on this device: it computes in {ran}")
+            }
             Notice::DependsOnTile => {
                 f.write_str("the model's network sees whole tiles, so the result depends on their size")
             }

@@ -5,6 +5,7 @@
 
 use crate::classical::place::Place;
 use crate::error::{Error, Result};
+use crate::learned::decide::computed_in;
 use crate::learned::image::Finished;
 use crate::learned::parts::Form;
 use crate::learned::session::Standing;
@@ -204,10 +205,11 @@ impl Predictor {
         let told =
             Plan { forecast: Some(&forecast), instead: None, runs, choosing: 0, device: engine.device() };
         ear.event(&Event::Plan(told))?;
+        computed_in(settings.precision, &forecast, engine.device(), ear)?;
 
         let parameters = json!({
             "settings": record, "input": hash,
-            "plan": { "tile": forecast.tile, "halo": forecast.halo, "tiles": forecast.tiles, "blends": forecast.blends },
+            "plan": { "tile": forecast.tile, "halo": forecast.halo, "tiles": forecast.tiles, "blends": forecast.blends, "precision": forecast.computes_in.name() },
         });
         let place =
             Place { operation: "predict", image, to, description: &description, together: Vec::new() };

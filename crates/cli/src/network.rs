@@ -64,8 +64,8 @@ pub struct ComputeArgs {
     /// Run on cpu, cuda (the first GPU), cuda:N, or auto (a GPU if there is one).
     #[arg(long, default_value = "cpu")]
     device: DeviceName,
-    /// Compute in fp32, tf32, bf16, fp16, fp8 (bf16 with e4m3 convolutions, inference on compute capability 9.0), or auto, which is the fastest that is
-    /// safe on the device, and never fp8.
+    /// Compute in fp32, tf32, bf16, fp16, fp8 (bf16 with e4m3 convolutions, inference on compute capability 9.0), int8 (of a quantised network: there bf16 with
+    /// int8 convolutions, on the CPU as auto), or auto, which is the fastest that is safe on the device, and on a GPU neither fp8 nor int8.
     #[arg(long, default_value = "auto")]
     pub precision: Precision,
     /// Use this many CPU threads. Default: one for each core.

@@ -163,7 +163,7 @@ pub struct Restore {
     /// Run on cpu, cuda (the first GPU), cuda:N, or auto (a GPU if there is one).
     #[arg(help_heading = SPEED, long, default_value = "auto")]
     device: DeviceName,
-    /// Compute in fp32, tf32, bf16, fp16 or fp8 (bf16, with e4m3 for convolutions that read norms, of which the default model has none; GPUs of compute capability 9.0). On a GPU, auto takes the fastest but fp8 whose difference from fp32, measured on a crop of the image, is below 2
+    /// Compute in fp32, tf32, bf16, fp16, fp8 (bf16, with e4m3 for convolutions that read norms, of which the default model has none; GPUs of compute capability 9.0), or int8 (the same with the 8 bits of a quantised model; on the CPU, where quantised models use them in any precision, as auto). On a GPU, auto takes the fastest but fp8 and int8 whose difference from fp32, measured on a crop of the image, is below 2
     /// % of the noise; on the CPU it is fp32. Only fp32 gives the same bits on every device.
     #[arg(help_heading = SPEED, long, default_value = "auto")]
     precision: Precision,

@@ -29,6 +29,7 @@ pub const TARGET: Target = Target {
     upsample: false,
     int8: true,
     fp8: false,
+    whole: false,
 };
 
 /// What a kernel needs to run: threads, an instruction set and, where there are several ranks, what carries values between them.

@@ -39,8 +39,8 @@ impl Gpu {
         self.capability >= (8, 0)
     }
 
-    /// Whether there are convolutions of floats of 8 bits for it: by warpgroups, of this capability alone.
-    pub fn has_fp8(&self) -> bool {
+    /// Whether there are convolutions of 8 bits for it, of floats and of whole numbers: by warpgroups, of this capability alone.
+    pub fn has_eighths(&self) -> bool {
         self.capability == (9, 0)
     }
 

@@ -18,7 +18,8 @@ use crate::memory::{self, Buffer};
 use crate::nccl::Communicator;
 use arrival::Arrival;
 use clearshot_graph::exchange::Exchange;
-use clearshot_graph::ops::{Float8, float8};
+use clearshot_graph::ops::int8::WholeWeight;
+use clearshot_graph::ops::{Float8, Whole, float8};
 use clearshot_graph::plan::{DEVICE_REGIONS, Place, Plan, Region};
 use clearshot_graph::{Op, StateInit, Value, ValueError};
 use clearshot_tensor::{DType, Data, Tensor};
@@ -224,7 +225,8 @@ impl Executor {
         let graph = &self.plan.graph;
         for i in (0..graph.nodes.len()).filter(|&i| graph.is_state_copy(i)) {
             if graph.nodes[i].inputs[0] == state {
-                let narrow = narrowed(tensor, &graph.nodes[i].op);
+                let with = graph.nodes[i].inputs.get(1).map(|v| graph.op(*v));
+                let narrow = narrowed(tensor, &graph.nodes[i].op, with);
                 // SAFETY: the place of a value as large, in memory of this executor.
                 unsafe { memory::write(self.address(self.plan.places[i][0]), bytes_of(&narrow)) }?;
             }
@@ -425,8 +427,8 @@ fn fill_constants(at: &Addresses<'_>) -> Result<(), CudaError> {
     Ok(())
 }
 
-/// A copy of a state, rounded as the GPU rounds.
-fn narrowed(tensor: &Tensor, copy: &Op) -> Data {
+/// A copy of a state, rounded as the GPU rounds; `with` is the constant that it depends on too.
+fn narrowed(tensor: &Tensor, copy: &Op, with: Option<&Op>) -> Data {
     match (tensor.data(), copy) {
         (Data::F32(v), Op::Cast(DType::BF16)) => Data::BF16(v.iter().map(|x| bf16::from_f32(*x)).collect()),
         (Data::F32(v), Op::Cast(DType::F16)) => Data::F16(v.iter().map(|x| f16::from_f32(*x)).collect()),
@@ -435,6 +437,19 @@ fn narrowed(tensor: &Tensor, copy: &Op) -> Data {
             match part {
                 Float8::Values => Data::F8(float8::values(v, &scales)),
                 Float8::Scales => Data::F32(scales),
+            }
+        }
+        (Data::F32(v), Op::Whole(part)) => {
+            let steps = match with {
+                Some(Op::Const(c)) => c.0.data(),
+                other => unreachable!("a copy that depends on {other:?}"),
+            };
+            let Data::F32(steps) = steps else { unreachable!("steps of {}", steps.dtype()) };
+            let made = WholeWeight::new(v, tensor.shape()[0], steps);
+            match part {
+                Whole::Values => Data::I8(made.values),
+                Whole::Scales => Data::F32(made.scales),
+                Whole::Offsets => Data::I32(made.offsets),
             }
         }
         (data, _) => unreachable!("a state of {} with a copy by {}", data.dtype(), copy.name()),
@@ -453,6 +468,7 @@ fn bytes_of(data: &Data) -> &[u8] {
         Data::BF16(v) => plain(v),
         Data::F16(v) => plain(v),
         Data::F8(v) => plain(v),
+        Data::I8(v) => plain(v),
         other => unreachable!("graphs on the GPU hold no {}", other.dtype()),
     }
 }

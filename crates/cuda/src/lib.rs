@@ -42,4 +42,5 @@ pub const TARGET: Target = Target {
     int8: false,
     // Where the card has them, as the runtime knows.
     fp8: false,
+    whole: false,
 };

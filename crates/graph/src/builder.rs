@@ -300,7 +300,7 @@ impl Builder {
 
     #[track_caller]
     pub fn group_norm(&mut self, x: Value, gamma: Value, beta: Value, groups: usize, eps: f64) -> Value {
-        let op = Norm { groups, eps, parts: 1, film: false, act: None, bias: false };
+        let op = Norm { groups, eps, parts: 1, film: false, act: None, rounded: false, bias: false };
         self.push_one(Op::Norm(op), vec![x, gamma, beta])
     }
 
@@ -314,7 +314,7 @@ impl Builder {
         groups: usize,
         eps: f64,
     ) -> Value {
-        let op = Norm { groups, eps, parts: 1, film: true, act: None, bias: false };
+        let op = Norm { groups, eps, parts: 1, film: true, act: None, rounded: false, bias: false };
         self.push_one(Op::Norm(op), vec![x, gamma, beta, scale, shift])
     }
 

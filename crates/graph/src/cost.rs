@@ -59,6 +59,7 @@ pub fn flops(graph: &Graph, node: usize) -> u64 {
         | Op::Const(_)
         | Op::Cast(_)
         | Op::Float8(_)
+        | Op::Whole(_)
         | Op::Reshape(_)
         | Op::StopGradient
         | Op::Transpose(_)

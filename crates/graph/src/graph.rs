@@ -159,6 +159,7 @@ impl Graph {
         let to = match n.op {
             Op::Cast(to) => to,
             Op::Float8(_) => return is_state(n.inputs[0]),
+            Op::Whole(_) => return is_state(n.inputs[0]) && matches!(self.op(n.inputs[1]), Op::Const(_)),
             _ => return false,
         };
         let from = self.ty(n.inputs[0]).dtype;

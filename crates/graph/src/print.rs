@@ -16,6 +16,7 @@ pub(crate) fn describe(op: &Op) -> String {
         Op::Pointwise(p) => format!("pointwise {:?}", p.steps),
         Op::Cast(d) => format!("cast {d}"),
         Op::Float8(f) => format!("float8 {}", f.name()),
+        Op::Whole(w) => format!("whole {}", w.name()),
         Op::Conv(c) => {
             let g = &c.geometry;
             let mut s = format!("conv stride {:?} pad {:?}", g.stride, g.pad.map(|p| p[0]));

@@ -1,10 +1,12 @@
 //! The precision of computations.
 
+use crate::device::Device;
 use crate::session::CompileError;
 use clearshot_cpu::lower::takes_bf16;
 use clearshot_cpu::simd::Level;
 use clearshot_cpu::simd::factors::Bf16;
-use clearshot_cuda::{Gpu, Math};
+use clearshot_cuda::{CudaError, Gpu, Math};
+use clearshot_graph::passes::eighths::Eighth;
 use clearshot_graph::{Graph, Op};
 use clearshot_tensor::DType;
 use std::fmt;
@@ -26,6 +28,9 @@ pub enum Precision {
     /// bf16, but e4m3 for the convolutions of 3 x 3 pixels that read norms: inference on GPUs of compute capability 9.0. A graph that has
     /// none is computed in bf16, and its session says so. Never what [`Precision::Auto`] is.
     Fp8,
+    /// The products in 8 bits of a quantised graph: on a GPU of compute capability 9.0 bf16, but whole numbers for the convolutions of
+    /// 3 x 3 pixels that read norms and have known ranges, for inference; on the CPU what [`Precision::Auto`] is there.
+    Int8,
 }
 
 /// The precision.
@@ -35,17 +40,18 @@ pub struct Arithmetic {
     /// attention multiply in it.
     pub narrow: Option<DType>,
     pub math: Math,
-    /// Whether convolutions that can multiply floats of 8 bits.
-    pub fp8: bool,
+    /// What convolutions that can multiply of 8 bits.
+    pub eighth: Option<Eighth>,
 }
 
 impl Arithmetic {
-    pub const F32: Arithmetic = Arithmetic { narrow: None, math: Math { tf32: false }, fp8: false };
+    pub const F32: Arithmetic = Arithmetic { narrow: None, math: Math { tf32: false }, eighth: None };
 
     /// What a user would have asked for by name.
     pub fn precision(&self) -> Precision {
         match (self.narrow, self.math.tf32) {
-            _ if self.fp8 => Precision::Fp8,
+            _ if self.eighth == Some(Eighth::Float) => Precision::Fp8,
+            _ if self.eighth == Some(Eighth::Whole) => Precision::Int8,
             (Some(DType::F16), _) => Precision::F16,
             (Some(_), _) => Precision::Bf16,
             (None, true) => Precision::Tf32,
@@ -61,9 +67,14 @@ impl Arithmetic {
 
 impl fmt::Display for Arithmetic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let eighth = match self.eighth {
+            Some(Eighth::Float) => "fp8 (e4m3) convolutions and ",
+            Some(Eighth::Whole) => "int8 convolutions and ",
+            None => "",
+        };
         match (self.narrow, self.math.tf32) {
-            (Some(dtype), _) if self.fp8 => {
-                write!(f, "fp8 (e4m3) convolutions and {dtype}, with fp32 sums and statistics")
+            (Some(dtype), _) if self.eighth.is_some() => {
+                write!(f, "{eighth}{dtype}, with fp32 sums and statistics")
             }
             (Some(dtype), _) => write!(f, "{dtype} with fp32 weights, sums and statistics"),
             (None, true) => f.write_str("fp32 with TF32 products"),
@@ -82,6 +93,36 @@ impl Precision {
             Precision::Bf16 => "bf16",
             Precision::F16 => "fp16",
             Precision::Fp8 => "fp8",
+            Precision::Int8 => "int8",
+        }
+    }
+
+    /// Refuses what no graph is computed in on a device, before there is a graph.
+    ///
+    /// # Errors
+    /// If the device has no such arithmetic.
+    pub fn check(self, device: &Device) -> Result<(), CompileError> {
+        match (self, device) {
+            (Precision::Tf32 | Precision::F16 | Precision::Fp8, Device::Cpu { .. }) => {
+                Err(CompileError::Precision(self))
+            }
+            (Precision::Fp8 | Precision::Int8, Device::Cuda { ordinal }) => {
+                let gpus = clearshot_cuda::gpus().map_err(CudaError::from)?;
+                let gpu = gpus.iter().find(|gpu| gpu.ordinal == *ordinal);
+                gpu.map_or(Ok(()), |gpu| self.needs_eighths(gpu))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// # Errors
+    /// If the GPU has no products of 8 bits.
+    fn needs_eighths(self, gpu: &Gpu) -> Result<(), CompileError> {
+        match gpu.has_eighths() {
+            true => Ok(()),
+            false => {
+                Err(CompileError::NoEighths { asked: self, name: gpu.name.clone(), have: gpu.capability })
+            }
         }
     }
 
@@ -91,17 +132,19 @@ impl Precision {
     /// If it cannot do what is asked.
     pub(crate) fn choose(self, graph: &Graph, gpu: &Gpu) -> Result<Arithmetic, CompileError> {
         let math = Math { tf32: gpu.has_tf32() };
-        let narrow = |dtype| Arithmetic { narrow: Some(dtype), math, fp8: false };
+        let narrow = |dtype| Arithmetic { narrow: Some(dtype), math, eighth: None };
         let trains = trains(graph);
         let scaled = graph.nodes.iter().any(|n| matches!(n.op, Op::LossScale(_)));
         Ok(match self {
             Precision::F32 => Arithmetic::F32,
-            Precision::Tf32 => Arithmetic { narrow: None, math, fp8: false },
-            Precision::Fp8 if trains => return Err(CompileError::Fp8Trains),
-            Precision::Fp8 if !gpu.has_fp8() => {
-                return Err(CompileError::NoFp8 { name: gpu.name.clone(), have: gpu.capability });
+            Precision::Tf32 => Arithmetic { narrow: None, math, eighth: None },
+            Precision::Fp8 | Precision::Int8 if trains => return Err(CompileError::EighthTrains(self)),
+            Precision::Int8 if !is_quantised(graph) => return Err(CompileError::NotQuantised),
+            Precision::Fp8 | Precision::Int8 => {
+                self.needs_eighths(gpu)?;
+                let of = if self == Precision::Fp8 { Eighth::Float } else { Eighth::Whole };
+                Arithmetic { eighth: Some(of), ..narrow(DType::BF16) }
             }
-            Precision::Fp8 => Arithmetic { fp8: true, ..narrow(DType::BF16) },
             Precision::Bf16 => narrow(DType::BF16),
             Precision::F16 => narrow(DType::F16),
             Precision::Auto if gpu.has_bf16() => narrow(DType::BF16),
@@ -124,6 +167,8 @@ pub(crate) fn on_cpu(
     const BF16: Arithmetic = Arithmetic { narrow: Some(DType::BF16), ..Arithmetic::F32 };
     match (asked, Bf16::detect(level)) {
         (Precision::Tf32 | Precision::F16 | Precision::Fp8, _) => Err(CompileError::Precision(asked)),
+        (Precision::Int8, _) if !is_quantised(graph) => Err(CompileError::NotQuantised),
+        (Precision::Int8, _) => on_cpu(Precision::Auto, graph, level),
         (Precision::Bf16, _) if trains(graph) => Err(CompileError::TrainsInF32),
         (Precision::Bf16, None) => Err(CompileError::NoBf16),
         (Precision::Bf16, found) => Ok((BF16, found)),
@@ -134,8 +179,12 @@ pub(crate) fn on_cpu(
 
 /// Whether there are convolutions in 8 bits, and products beside them.
 fn is_rounded(graph: &Graph) -> bool {
-    let rounded = |op: &Op| matches!(op, Op::Conv(c) if c.int8.is_some());
-    graph.nodes.iter().any(|n| rounded(&n.op)) && (0..graph.nodes.len()).any(|i| takes_bf16(graph, i))
+    is_quantised(graph) && (0..graph.nodes.len()).any(|i| takes_bf16(graph, i))
+}
+
+/// Whether there are convolutions in 8 bits.
+fn is_quantised(graph: &Graph) -> bool {
+    graph.nodes.iter().any(|n| matches!(&n.op, Op::Conv(c) if c.int8.is_some()))
 }
 
 fn trains(graph: &Graph) -> bool {
@@ -159,9 +208,10 @@ impl FromStr for Precision {
             Precision::Bf16,
             Precision::F16,
             Precision::Fp8,
+            Precision::Int8,
         ];
-        all.into_iter()
-            .find(|p| p.name() == s)
-            .ok_or_else(|| format!("no precision `{s}`; there are auto, fp32, tf32, bf16, fp16 and fp8"))
+        all.into_iter().find(|p| p.name() == s).ok_or_else(|| {
+            format!("no precision `{s}`; there are auto, fp32, tf32, bf16, fp16, fp8 and int8")
+        })
     }
 }

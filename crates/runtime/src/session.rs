@@ -12,8 +12,9 @@ use clearshot_cuda::{
 };
 use clearshot_graph::exchange::Exchange;
 use clearshot_graph::passes::delay::delay;
+use clearshot_graph::passes::eighths::{self, Eighth};
 use clearshot_graph::passes::recompute::{BudgetError, recompute, spare};
-use clearshot_graph::passes::{fp8, optimise, precision};
+use clearshot_graph::passes::{Target, optimise, precision};
 use clearshot_graph::plan::{Backend, Plan, human};
 use clearshot_graph::{Graph, Op, VerifyError};
 use clearshot_tensor::{DType, Tensor};
@@ -58,13 +59,17 @@ pub enum CompileError {
     )]
     NoBf16,
     #[error(
-        "fp8 needs a GPU of compute capability 9.0 (H100, H200, GH200), and {name} has {}.{}; compute in bf16",
+        "{asked} needs a GPU of compute capability 9.0 (H100, H200, GH200), and {name} has {}.{}; compute in bf16",
         have.0,
         have.1
     )]
-    NoFp8 { name: String, have: (i32, i32) },
-    #[error("fp8 is for inference; train in bf16")]
-    Fp8Trains,
+    NoEighths { asked: Precision, name: String, have: (i32, i32) },
+    #[error("{0} is for inference; train in bf16")]
+    EighthTrains(Precision),
+    #[error(
+        "int8 needs a quantised model, and this one is not: quantise it, or compute in another precision"
+    )]
+    NotQuantised,
     #[error("{0} needs a GPU")]
     NotOnCpu(&'static str),
     #[error("the CPU trains in fp32; training in bf16 needs a GPU")]
@@ -147,7 +152,9 @@ impl Compiler {
         self.check_types(&graph)?;
         let target = match self {
             Compiler::Cpu(..) => &CPU_TARGET,
-            Compiler::Cuda(..) => &CUDA_TARGET,
+            Compiler::Cuda(_, arithmetic) => {
+                &Target { whole: arithmetic.eighth == Some(Eighth::Whole), ..CUDA_TARGET }
+            }
         };
         let mut graph = if options.optimise { optimise(graph, target)? } else { graph.tidy() };
         for (i, node) in graph.nodes.iter().enumerate() {
@@ -155,12 +162,12 @@ impl Compiler {
                 return Err(CompileError::Form { device: self.name(), what, node: graph.line(i) });
             }
         }
-        if let Compiler::Cuda(_, Arithmetic { narrow: Some(dtype), fp8, .. }) = self {
+        if let Compiler::Cuda(_, Arithmetic { narrow: Some(dtype), eighth, .. }) = self {
             graph = precision::narrow(graph, *dtype);
             graph.verify("precision")?;
-            if *fp8 {
-                graph = fp8::shortcuts(fp8::convolutions(graph));
-                graph.verify("fp8")?;
+            if let Some(eighth) = eighth {
+                graph = eighths::shortcuts(eighths::convolutions(graph, *eighth));
+                graph.verify("8 bits")?;
             }
         }
         // The CPU's arrangements of memory gain nothing from another order.
@@ -294,8 +301,9 @@ pub fn compile(graph: Graph, device: &Device, options: &Options) -> Result<Sessi
                 other => other,
             })?;
             let is_scaled = |op: &Op| matches!(op, Op::Conv(c) if c.scaled);
-            let fp8 = made.plan().graph.nodes.iter().any(|n| is_scaled(&n.op));
-            Engine::Cuda(Box::new(made), Arithmetic { fp8, ..*arithmetic })
+            let has_some = made.plan().graph.nodes.iter().any(|n| is_scaled(&n.op));
+            let eighth = arithmetic.eighth.filter(|_| has_some);
+            Engine::Cuda(Box::new(made), Arithmetic { eighth, ..*arithmetic })
         }
     };
     let cost = compiler.cost().since(&before);

@@ -2,8 +2,11 @@
 //! interpreter: forms that no network of ours has are as right as the others. On the CPU, and where there is a GPU, on it
 //! in fp32, bf16 and fp16.
 
-use clearshot_graph::ops::{Bias, Conv, ConvInputGrad, Geometry, MatMul, Norm, NormGrad, Op, Unary};
-use clearshot_graph::passes::{Target, fp8, precision};
+use clearshot_graph::ops::int8::{Grid, Rounding, Table};
+use clearshot_graph::ops::{Bias, Conv, ConvInputGrad, Geometry, Int8, MatMul, Norm, NormGrad, Op, Unary};
+use clearshot_graph::passes::eighths::{self, Eighth};
+use clearshot_graph::passes::int8::steps;
+use clearshot_graph::passes::{Target, precision};
 use clearshot_graph::reference::{self, run};
 use clearshot_graph::{Array, Builder, Graph, Type, Value};
 use clearshot_runtime::{CompileError, Device, Options, Precision, compile};
@@ -191,7 +194,7 @@ fn norms(target: Target) -> Forms {
             let dy = f.operand([n, h, w, c], 1.0);
             for (film, bias) in BOTH.iter().flat_map(|f| BOTH.map(|b| (*f, b))) {
                 for act in ACTIVATIONS {
-                    let norm = Norm { groups, eps: 1e-5, parts, film, act, bias };
+                    let norm = Norm { groups, eps: 1e-5, parts, film, act, rounded: false, bias };
                     let mut affine = vec![gamma, beta];
                     affine.extend(if film { vec![scale, shift] } else { vec![] });
                     let bias_of = bias.then_some(bias_of);
@@ -269,23 +272,41 @@ fn every_convolution_of_odd_channels() {
 
 /// Behind norms, of parameters: what a GPU has in 8 bits. The truth is what the graph says after rounding, by the interpreter.
 #[test]
-fn every_convolution_in_8_bits() {
-    let mut f = Forms::new(clearshot_cuda::TARGET);
+fn every_convolution_of_floats_of_8_bits() {
+    in_8_bits(Eighth::Float, Precision::Fp8);
+}
+
+#[test]
+fn every_convolution_of_whole_numbers() {
+    in_8_bits(Eighth::Whole, Precision::Int8);
+}
+
+/// Every form of a convolution of 3 x 3 pixels behind a norm; of whole numbers each input channel has a grid of its own.
+fn in_8_bits(of: Eighth, asked: Precision) {
+    let is_whole = of == Eighth::Whole;
+    let mut f = Forms::new(Target { whole: is_whole, ..clearshot_cuda::TARGET });
     let mut weights = vec![];
     for (c, k) in [(64, 64), (48, 48), (144, 136)] {
+        let grids = (0..c).map(|i| Grid::between(-1.0 - 0.2 * (i % 5) as f32, 2.5)).collect();
+        let table = Table::from([(String::new(), Rounding::Static(grids))]);
+        let steps = if is_whole { steps(&mut f.b, &table)[""] } else { None };
         let (n, h, w) = (2, 12, 10);
         let x = f.operand([n, h, w, c], 1.0);
         let [gamma, beta, like] = [f.operand([c], 1.0), f.operand([c], 1.0), f.operand([n, h, w, k], 1.0)];
         let (of_channels, of_samples) = (f.operand([k], 1.0), f.operand([n, k], 1.0));
         for bias in [Bias::None, Bias::Channel, Bias::Sample] {
             for (act, residual) in [None, Some(Unary::Silu)].iter().flat_map(|a| BOTH.map(|r| (*a, r))) {
-                let norm = Norm { groups: 8, eps: 1e-5, parts: 1, film: false, act, bias: false };
+                let norm =
+                    Norm { groups: 8, eps: 1e-5, parts: 1, film: false, act, rounded: false, bias: false };
                 let normed = f.b.push(Op::Norm(norm), vec![x, gamma, beta])[0];
                 let name = format!("w{}", weights.len());
                 let weight = f.b.param(&name, [k, 3, 3, c]);
                 weights.push((name, Shape::from([k, 3, 3, c])));
-                let op = Conv { bias, act, residual, ..Conv::plain(Geometry::new(2, 1, 1), false) };
-                let mut inputs = vec![normed, weight];
+                let int8 = is_whole.then_some(Int8::Static);
+                let op = Conv { bias, act, residual, int8, ..Conv::plain(Geometry::new(2, 1, 1), false) };
+                let mut inputs = vec![normed];
+                inputs.extend(steps);
+                inputs.push(weight);
                 match bias {
                     Bias::None => {}
                     Bias::Channel => inputs.push(of_channels),
@@ -302,23 +323,25 @@ fn every_convolution_in_8_bits() {
         let drawn = (0..shape.len()).map(|i| f64::from(0.05f32 * key.normal(i as u64))).collect();
         values.insert(name, Array::new(shape, drawn));
     }
-    let eighth = fp8::convolutions(precision::narrow(graph.clone(), DType::BF16));
-    eighth.verify("fp8").unwrap();
+    let eighth = eighths::convolutions(precision::narrow(graph.clone(), DType::BF16), of);
+    eighth.verify("8 bits").unwrap();
     let scaled = eighth.nodes.iter().filter(|n| matches!(&n.op, Op::Conv(c) if c.scaled)).count();
     assert_eq!(scaled, 36);
     let truth = run(&eighth, &mut values.clone(), reference::Precision::Stored).unwrap();
     let exact = run(&graph, &mut values.clone(), reference::Precision::F64).unwrap();
     for (name, truth) in &truth {
         let error = truth.relative_error(&exact[name]);
-        assert!(error < 5e-2, "{name}: {error:.1e} from what it would be without rounding");
+        // Whole numbers are rounded in both.
+        let limit = if is_whole { 6e-3 } else { 5e-2 };
+        assert!(error < limit, "{name}: {error:.1e} from what it would be without rounding");
     }
     let device = match Device::cuda(0) {
         Ok(gpu) => gpu,
         Err(why) => return eprintln!("skipped: forms on a GPU: {why}"),
     };
-    let options = Options { optimise: false, budget: None, precision: Precision::Fp8 };
+    let options = Options { optimise: false, budget: None, precision: asked };
     let mut session = match compile(graph, &device, &options) {
-        Err(CompileError::NoFp8 { name, .. }) => return eprintln!("skipped: {name} has no fp8"),
+        Err(CompileError::NoEighths { name, .. }) => return eprintln!("skipped: {name} has no {asked}"),
         session => session.unwrap(),
     };
     values.iter().for_each(|(name, v)| session.set(name, &v.to_tensor(DType::F32)).unwrap());
@@ -328,7 +351,7 @@ fn every_convolution_in_8_bits() {
         let error = relative_error(&session.get(name).unwrap().to_f64(), &truth.data, SMALL);
         worst = if error > worst.0 { (error, name) } else { worst };
     }
-    eprintln!("{} results, fp8: at most {:.1e}, {}", truth.len(), worst.0, worst.1);
+    eprintln!("{} results, {asked}: at most {:.1e}, {}", truth.len(), worst.0, worst.1);
     assert!(worst.0 < 1e-2, "{}: {}", worst.1, worst.0);
 }
 

@@ -2,7 +2,8 @@
 
 use clearshot_graph::array::Array;
 use clearshot_graph::ops::{Float8, Geometry, Op};
-use clearshot_graph::passes::{fp8, optimise, precision};
+use clearshot_graph::passes::eighths::{self, Eighth};
+use clearshot_graph::passes::{optimise, precision};
 use clearshot_graph::reference::{self, run};
 use clearshot_graph::{Builder, Graph, Type};
 use clearshot_nn::init::example;
@@ -42,9 +43,9 @@ fn in_16_bits(graph: Graph) -> Graph {
 }
 
 fn in_8_bits(graph: Graph) -> Graph {
-    let graph = fp8::convolutions(in_16_bits(graph));
+    let graph = eighths::convolutions(in_16_bits(graph), Eighth::Float);
     graph.verify("fp8").unwrap();
-    let graph = fp8::shortcuts(graph);
+    let graph = eighths::shortcuts(graph);
     graph.verify("shortcuts").unwrap();
     graph
 }
@@ -83,7 +84,7 @@ fn rounding_to_8_bits_costs_what_four_significant_bits_do() {
 #[test]
 fn one_convolution_is_off_by_what_its_factors_are() {
     let graph = behind_a_norm(32, 32, |_, _| {});
-    let graph = fp8::convolutions(in_16_bits(graph));
+    let graph = eighths::convolutions(in_16_bits(graph), Eighth::Float);
     let draw = |shape: clearshot_tensor::Shape, stream: u32, scale: f64, mean: f64| {
         let key = clearshot_tensor::noise::Key { seed: 8, step: 0, stream };
         Array::new(shape, (0..shape.len()).map(|i| mean + scale * f64::from(key.normal(i as u64))).collect())

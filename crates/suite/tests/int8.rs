@@ -3,8 +3,10 @@
 
 use clearshot_graph::grad::grad;
 use clearshot_graph::ops::int8::{Grid, Rounding, Table};
-use clearshot_graph::ops::{Binary, Geometry, PoolKind, ReduceKind, ResizeMode, Unary};
+use clearshot_graph::ops::{Binary, Geometry, Int8, PoolKind, ReduceKind, ResizeMode, Unary};
+use clearshot_graph::passes::eighths::{self, Eighth};
 use clearshot_graph::passes::int8::{candidates, round};
+use clearshot_graph::passes::precision::narrow;
 use clearshot_graph::passes::{Target, optimise};
 use clearshot_graph::reach::reach;
 use clearshot_graph::reference::{Precision, run};
@@ -13,7 +15,7 @@ use clearshot_nn::init::example;
 use clearshot_nn::models::{Network, Quantised, read};
 use clearshot_nn::weights;
 use clearshot_runtime::{Device, Options, compile};
-use clearshot_tensor::{Shape, Tensor};
+use clearshot_tensor::{DType, Shape, Tensor};
 use std::collections::BTreeMap;
 
 /// With norms, attention, concatenation, strides and upsampling; without norms; in 3-D.
@@ -131,6 +133,53 @@ fn without_8_bit_products_nothing_is_left_of_them() {
     assert!(reach(&fixed.graph, "x", "y").is_some());
     assert_eq!(reach(&fixed.graph, "x", "y"), reach(&fixed.wide, "x", "y"));
     assert!(reach(&own.graph, "x", "y").is_none());
+}
+
+/// For a GPU: the convolutions of 3 x 3 pixels behind norms multiply whole numbers and mean what they did, at the image's sides too;
+/// the others are in full.
+#[test]
+fn whole_numbers_mean_what_rounding_does() {
+    let (config, size) = CASES[0];
+    let case = case(config, size, false);
+    let target = Target { whole: true, ..clearshot_cuda::TARGET };
+    let made = |graph: &Graph| {
+        let graph = narrow(optimise(graph.clone(), &target).unwrap(), DType::BF16);
+        let graph = eighths::shortcuts(eighths::convolutions(graph, Eighth::Whole));
+        graph.verify("whole").unwrap();
+        graph
+    };
+    let graph = made(&case.graph);
+    let wholes = |g: &Graph| {
+        g.nodes.iter().filter(|n| matches!(n.op, Op::Conv(c) if c.int8 == Some(Int8::Whole))).count()
+    };
+    // Two of each of the eight residual blocks.
+    assert_eq!(wholes(&graph), 16);
+    assert!(
+        graph.nodes.iter().all(|n| !matches!(n.op, Op::Conv(c) if c.int8.is_some_and(|i| i != Int8::Whole)))
+    );
+    for node in graph.nodes.iter().filter(|n| matches!(n.op, Op::Conv(c) if c.int8.is_some())) {
+        let types: Vec<DType> = node.inputs[..4].iter().map(|v| graph.ty(*v).dtype).collect();
+        assert_eq!(types, [DType::U8, DType::I8, DType::F32, DType::I32]);
+    }
+    let text = graph.to_string();
+    assert!(text.contains("i32[16,16] = whole offsets") && text.contains("int8 whole scaled"), "{text}");
+    // One convolution after the other, as a rounding that is a tie may fall to either side.
+    let result = |graph: &Graph| {
+        let mut given = case.values.iter().map(|(n, t)| (n.clone(), Array::from_tensor(t))).collect();
+        run(graph, &mut given, Precision::F64).unwrap().remove("y").unwrap()
+    };
+    let exact = result(&case.wide);
+    for (name, rounding) in &case.table {
+        let graph = round(case.wide.clone(), &Table::from([(name.clone(), rounding.clone())])).unwrap();
+        let eighth = made(&graph);
+        let (wanted, got) = (result(&graph), result(&eighth));
+        if wholes(&eighth) == 0 {
+            assert!(got.relative_error(&exact) < 1e-9, "{name} is in full");
+            continue;
+        }
+        let (far, error) = (wanted.relative_error(&exact), got.relative_error(&wanted));
+        assert!(error < 1e-5 && far > 1e-4, "{name}: {error:e}, rounding {far:e}");
+    }
 }
 
 /// The straight-through rule: backward, rounding is the identity. So the gradient of `sum(y c)`, with y of a rounded convolution, is that

@@ -9,7 +9,23 @@ use clearshot_restore::learned::precision::Settled;
 use clearshot_restore::learned::{
     Candidate, Choice, Error as EngineError, Forecast, Measured, Restorer, choice,
 };
-use clearshot_runtime::Device;
+use clearshot_runtime::{Device, Precision};
+
+/// Reports that a network has nothing that a GPU computes in the 8 bits that were asked for. On the CPU, a quantised network has.
+pub(crate) fn computed_in(
+    asked: Precision,
+    forecast: &Forecast,
+    device: &Device,
+    ear: &mut Ear<'_>,
+) -> Result<()> {
+    let ran = forecast.computes_in.precision();
+    match asked {
+        Precision::Fp8 | Precision::Int8 if ran != asked && matches!(device, Device::Cuda { .. }) => {
+            ear.notice(Notice::Precision { asked, ran })
+        }
+        _ => Ok(()),
+    }
+}
 
 /// The number of runs of the network so far, and in total.
 #[derive(Default)]
@@ -53,6 +69,7 @@ impl Work<'_> {
         let runs = forecast.runs * groups * joint + choosing;
         let plan = Plan { forecast: Some(&forecast), instead: None, runs, choosing, device: &device };
         ear.event(&Event::Plan(plan))?;
+        computed_in(self.settings.precision, &forecast, &device, ear)?;
         if forecast.blends {
             ear.notice(Notice::DependsOnTile)?;
         }

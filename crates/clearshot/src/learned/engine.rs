@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::settings::Settings;
 use clearshot_model::Model;
 use clearshot_restore::learned::{self, Restorer};
-use clearshot_runtime::Device;
+use clearshot_runtime::{CompileError, Device, Precision};
 
 /// See the module.
 pub struct Engine {
@@ -28,6 +28,12 @@ impl Engine {
     /// # Errors
     /// If the model does not support the settings.
     pub fn ready(&mut self, settings: &Settings) -> Result<&mut Restorer> {
+        // Before anything is estimated from the image.
+        let refused = |why: CompileError| Error::setting("precision", why.to_string());
+        settings.precision.check(self.restorer.device()).map_err(refused)?;
+        if settings.precision == Precision::Int8 && self.restorer.model().network.int8().is_none() {
+            return Err(refused(CompileError::NotQuantised));
+        }
         let wanted = settings.learned(self.restorer.model())?;
         let made_for = format!("{wanted:?}");
         if self.made_for != made_for {

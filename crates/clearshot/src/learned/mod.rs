@@ -3,7 +3,7 @@
 pub(crate) mod binning;
 mod budget;
 mod colours;
-mod decide;
+pub(crate) mod decide;
 pub(crate) mod engine;
 pub(crate) mod image;
 mod kept;

@@ -112,7 +112,7 @@ impl Work<'_> {
             "settings": self.asked,
             "input": self.hash,
             "camera": self.camera,
-            "plan": forecast.map(|f| json!({"tile": f.tile, "halo": f.halo, "tiles": f.tiles, "batch": f.batch})),
+            "plan": forecast.map(|f| json!({"tile": f.tile, "halo": f.halo, "tiles": f.tiles, "batch": f.batch, "precision": f.computes_in.name()})),
             "saturation": self.validity.saturation,
             "clipped": record.map(|r| r.clipped),
             "filled": record.map(|r| r.filled),

@@ -13,6 +13,7 @@ use anyhow::Result;
 use clap::Args;
 use clearshot_graph::cost::total_flops;
 use clearshot_graph::plan::human;
+use clearshot_graph::{Graph, Op};
 use clearshot_runtime::{Device, Session, SetUp};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -99,6 +100,8 @@ impl Made {
             "net": network.name,
             "device": kind(&self.device),
             "precision": session.arithmetic().name(),
+            "convolutions": eighths(&session.plan().graph)[0],
+            "in_8_bits": eighths(&session.plan().graph)[1],
             "batch": network.batch,
             "size": network.size,
             "input_shape": shape,
@@ -125,8 +128,8 @@ impl Made {
         let (size, flops) = (network.size, total_flops(&network.graph) as f64);
         let peak = session.peak_bytes().map_or("not reported by this system".into(), human);
         format!(
-            "{} {}, batch {}, {size} x {size} pixels, on {}, in {}\n  \
-             median {:.2} ms, 95 % within {:.2} ms, slowest {:.2} ms, of {} runs; {:.1} images a second\n  \
+            "{} {}, batch {}, {size} x {size} pixels, on {}, in {}\n\
+             {}  median {:.2} ms, 95 % within {:.2} ms, slowest {:.2} ms, of {} runs; {:.1} images a second\n  \
              {:.1} GFLOP/s of the plain algorithm's operations\n  \
              ready after {:.2} s: {}\n  \
              memory: {} planned, at most {peak} used\n",
@@ -135,6 +138,7 @@ impl Made {
             network.batch,
             self.device,
             session.arithmetic(),
+            in_8_bits(&session.plan().graph),
             times.median(),
             times.quantile(0.95),
             times.quantile(1.0),
@@ -146,6 +150,21 @@ impl Made {
             human(session.plan().bytes()),
         )
     }
+}
+
+/// How many convolutions multiply in 8 bits, as a line; nothing where none does.
+fn in_8_bits(graph: &Graph) -> String {
+    let [all, eighths] = eighths(graph);
+    match eighths {
+        0 => String::new(),
+        _ => format!("  {eighths} of {all} convolutions multiply in 8 bits\n"),
+    }
+}
+
+/// Convolutions, and those that multiply in 8 bits.
+fn eighths(graph: &Graph) -> [usize; 2] {
+    let convs = || graph.nodes.iter().filter_map(|n| if let Op::Conv(c) = &n.op { Some(c) } else { None });
+    [convs().count(), convs().filter(|c| c.scaled || c.int8.is_some()).count()]
 }
 
 /// The times of a session that has run once already.

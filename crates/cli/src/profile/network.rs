@@ -117,7 +117,7 @@ impl NetworkProfile {
                 "  measured peak of this card: {:.0} GFLOP/s in a product of {}, {:.0} GB/s in a copy",
                 c.flops * 1e-9,
                 // Not in 8 bits, which no library's product is timed in.
-                Arithmetic { fp8: false, ..session.arithmetic() }.name(),
+                Arithmetic { eighth: None, ..session.arithmetic() }.name(),
                 c.bytes * 1e-9
             )?;
         }

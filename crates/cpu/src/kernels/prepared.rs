@@ -76,6 +76,7 @@ pub fn prepare(op: &Op, x: &[Type]) -> Option<Box<dyn Prepared>> {
         | Op::State(_)
         | Op::Const(_)
         | Op::Float8(_)
+        | Op::Whole(_)
         | Op::Conv(_)
         | Op::ConvInputGrad(_)
         | Op::ConvWeightGrad(_)

@@ -36,6 +36,12 @@ __device__ __forceinline__ void put(f16& to, float x) {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to.bits) : "f"(x));
 }
 __device__ __forceinline__ void put(i32& to, float x) { to = (i32)x; }
+// To the nearest of 0 to 255; what is not a number becomes 0.
+__device__ __forceinline__ void put(u8& to, float x) {
+    u32 y;
+    asm("cvt.rni.sat.u8.f32 %0, %1;" : "=r"(y) : "f"(x));
+    to = (u8)y;
+}
 
 // Len elements that are moved together.
 template <typename Elem, int Len> struct alignas(sizeof(Elem) * Len) Vec {

@@ -93,8 +93,8 @@ __device__ __forceinline__ void copy_bytes(u32 to, const void* from, u32 barrier
                  : "memory");
 }
 
-// ---- matrix products of a warpgroup, D[64][N] (+)= A[64][16] B[16][N]; of 32 bits A[64][8] B[8][N] and of 8 (FP8: e4m3) A[64][32] B[32][N],
-// never transposed
+// ---- matrix products of a warpgroup, D[64][N] (+)= A[64][16] B[16][N]; of 32 bits A[64][8] B[8][N] and of 8 (FP8: e4m3; INT8: A of u8, B of i8, with
+// sums of i32) A[64][32] B[32][N], never transposed
 //
 // Accumulators: row 16 w + g (+ 8 for i & 2) of warp w, column 8 n + 2 t + (i & 1) at [4 n + i].
 // A in registers: as mma.sync's, 16 rows a warp.
@@ -118,6 +118,10 @@ template <int COUNT> __device__ __forceinline__ void pin(float (&d)[COUNT]) {
 #pragma unroll
     for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(d[i])::"memory");
 }
+template <int COUNT> __device__ __forceinline__ void pin(int (&d)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) asm volatile("" : "+r"(d[i])::"memory");
+}
 template <int COUNT> __device__ __forceinline__ void pin(u32 (&d)[COUNT][4]) {
 #pragma unroll
     for (int i = 0; i < COUNT; i++) asm volatile("" : "+r"(d[i][0]), "+r"(d[i][1]), "+r"(d[i][2]), "+r"(d[i][3])::"memory");
@@ -137,15 +141,32 @@ __device__ __forceinline__ void hold(float x, u32 anywhere) {
 #define R_96                                                                                                       \
     R_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89" \
          ",%90,%91,%92,%93,%94,%95"
-#define D_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
-#define D_24 D_8(0), D_8(8), D_8(16)
-#define D_32 D_24, D_8(24)
-#define D_48 D_32, D_8(32), D_8(40)
-#define D_64 D_48, D_8(48), D_8(56)
-#define D_96 D_64, D_8(64), D_8(72), D_8(80), D_8(88)
+// Sums in registers of a kind.
+#define D_8(kind, i) kind(d[i]), kind(d[i + 1]), kind(d[i + 2]), kind(d[i + 3]), kind(d[i + 4]), kind(d[i + 5]), kind(d[i + 6]), kind(d[i + 7])
+#define D_24(kind) D_8(kind, 0), D_8(kind, 8), D_8(kind, 16)
+#define D_32(kind) D_24(kind), D_8(kind, 24)
+#define D_48(kind) D_32(kind), D_8(kind, 32), D_8(kind, 40)
+#define D_64(kind) D_48(kind), D_8(kind, 48), D_8(kind, 56)
+#define D_96(kind) D_64(kind), D_8(kind, 64), D_8(kind, 72), D_8(kind, 80), D_8(kind, 88)
+// What a product adds up in; whole numbers have no signs to turn.
+#ifdef INT8
+typedef int Sum;
+#define SUMS_OF "s32"
+#define KIND "+r"
+#define SIGNS ""
+#else
+typedef float Sum;
+#define SUMS_OF "f32"
+#define KIND "+f"
+#define SIGNS ", 1, 1"
+#endif
 #if defined(FP8)
 #define DEPTH "k32"
 #define FACTORS "e4m3.e4m3"
+#define TURNED(which) ""
+#elif defined(INT8)
+#define DEPTH "k32"
+#define FACTORS "u8.s8"
 #define TURNED(which) ""
 #elif defined(ELEM_TF32)
 #define DEPTH "k8"
@@ -161,54 +182,54 @@ __device__ __forceinline__ void hold(float x, u32 anywhere) {
     "{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\nwgmma.mma_async.sync.aligned.m64n" n "k16.f32." ELEM "." ELEM " {" registers "}, " \
     operands ", p, 1, 1, 0, 0;\n}"
 #define PRODUCT(n, registers, add, operands)                                                                                           \
-    "{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\nwgmma.mma_async.sync.aligned.m64n" n  DEPTH ".f32." FACTORS " {" registers "}, " \
+    "{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\nwgmma.mma_async.sync.aligned.m64n" n DEPTH "." SUMS_OF "." FACTORS " {" registers "}, " \
     operands ";\n}"
 
 // A and B in shared memory. ADD: whether D is added to. TRANSPOSED_*: contraction along the tile's rows.
-template <int N, int TRANSPOSED_A, int TRANSPOSED_B> __device__ __forceinline__ void product(float (&d)[N / 2], u64 a, u64 b, int add) {
+template <int N, int TRANSPOSED_A, int TRANSPOSED_B> __device__ __forceinline__ void product(Sum (&d)[N / 2], u64 a, u64 b, int add) {
     static_assert(N == 48 || N == 64 || N == 96 || N == 128 || N == 192, "columns of a product");
     if constexpr (N == 48)
-        asm volatile(PRODUCT("48", R_24, "%26", "%24, %25, p, 1, 1" TURNED(", %27, %28"))
-                     : D_24
+        asm volatile(PRODUCT("48", R_24, "%26", "%24, %25, p" SIGNS TURNED(", %27, %28"))
+                     : D_24(KIND)
                      : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B));
     if constexpr (N == 64)
-        asm volatile(PRODUCT("64", R_32, "%34", "%32, %33, p, 1, 1" TURNED(", %35, %36"))
-                     : D_32
+        asm volatile(PRODUCT("64", R_32, "%34", "%32, %33, p" SIGNS TURNED(", %35, %36"))
+                     : D_32(KIND)
                      : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B));
     if constexpr (N == 96)
-        asm volatile(PRODUCT("96", R_48, "%50", "%48, %49, p, 1, 1" TURNED(", %51, %52"))
-                     : D_48
+        asm volatile(PRODUCT("96", R_48, "%50", "%48, %49, p" SIGNS TURNED(", %51, %52"))
+                     : D_48(KIND)
                      : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B));
     if constexpr (N == 128)
-        asm volatile(PRODUCT("128", R_64, "%66", "%64, %65, p, 1, 1" TURNED(", %67, %68"))
-                     : D_64
+        asm volatile(PRODUCT("128", R_64, "%66", "%64, %65, p" SIGNS TURNED(", %67, %68"))
+                     : D_64(KIND)
                      : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B));
     if constexpr (N == 192)
-        asm volatile(PRODUCT("192", R_96, "%98", "%96, %97, p, 1, 1" TURNED(", %99, %100"))
-                     : D_96
+        asm volatile(PRODUCT("192", R_96, "%98", "%96, %97, p" SIGNS TURNED(", %99, %100"))
+                     : D_96(KIND)
                      : "l"(a), "l"(b), "r"(add), "n"(TRANSPOSED_A), "n"(TRANSPOSED_B));
 }
 
-#ifdef FP8
-// The same of 16 bits.
-template <int N> __device__ __forceinline__ void half_product(float (&d)[N / 2], u64 a, u64 b, int add) {
+#if defined(FP8) || defined(INT8)
+// The same of 16 bits, with sums of fp32; INT8: in the registers of whole numbers.
+template <int N> __device__ __forceinline__ void half_product(Sum (&d)[N / 2], u64 a, u64 b, int add) {
     static_assert(N == 48 || N == 64 || N == 96 || N == 128, "columns of a product");
-    if constexpr (N == 48) asm volatile(HALF_PRODUCT("48", R_24, "%26", "%24, %25") : D_24 : "l"(a), "l"(b), "r"(add));
-    if constexpr (N == 64) asm volatile(HALF_PRODUCT("64", R_32, "%34", "%32, %33") : D_32 : "l"(a), "l"(b), "r"(add));
-    if constexpr (N == 96) asm volatile(HALF_PRODUCT("96", R_48, "%50", "%48, %49") : D_48 : "l"(a), "l"(b), "r"(add));
-    if constexpr (N == 128) asm volatile(HALF_PRODUCT("128", R_64, "%66", "%64, %65") : D_64 : "l"(a), "l"(b), "r"(add));
+    if constexpr (N == 48) asm volatile(HALF_PRODUCT("48", R_24, "%26", "%24, %25") : D_24(KIND) : "l"(a), "l"(b), "r"(add));
+    if constexpr (N == 64) asm volatile(HALF_PRODUCT("64", R_32, "%34", "%32, %33") : D_32(KIND) : "l"(a), "l"(b), "r"(add));
+    if constexpr (N == 96) asm volatile(HALF_PRODUCT("96", R_48, "%50", "%48, %49") : D_48(KIND) : "l"(a), "l"(b), "r"(add));
+    if constexpr (N == 128) asm volatile(HALF_PRODUCT("128", R_64, "%66", "%64, %65") : D_64(KIND) : "l"(a), "l"(b), "r"(add));
 }
 #endif
 
 // A in registers.
-template <int N, int TRANSPOSED_B> __device__ __forceinline__ void product(float (&d)[N / 2], const u32 (&a)[4], u64 b, int add) {
+template <int N, int TRANSPOSED_B> __device__ __forceinline__ void product(Sum (&d)[N / 2], const u32 (&a)[4], u64 b, int add) {
     if constexpr (N == 64)
-        asm volatile(PRODUCT("64", R_32, "%37", "{%32, %33, %34, %35}, %36, p, 1, 1" TURNED(", %38"))
-                     : D_32
+        asm volatile(PRODUCT("64", R_32, "%37", "{%32, %33, %34, %35}, %36, p" SIGNS TURNED(", %38"))
+                     : D_32(KIND)
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TRANSPOSED_B));
     else
-        asm volatile(PRODUCT("128", R_64, "%69", "{%64, %65, %66, %67}, %68, p, 1, 1" TURNED(", %70"))
-                     : D_64
+        asm volatile(PRODUCT("128", R_64, "%69", "{%64, %65, %66, %67}, %68, p" SIGNS TURNED(", %70"))
+                     : D_64(KIND)
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TRANSPOSED_B));
 }
 

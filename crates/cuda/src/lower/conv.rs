@@ -348,7 +348,7 @@ fn ways(n: &Node<'_>, sizes: &Sizes, own: Option<&warpgroup::Call>) -> Vec<Candi
     let tiles = own.map(|call| warpgroup::tiles(n, sizes, call));
     let mut ways: Vec<_> = tiles.unwrap_or_default().into_iter().map(Candidate::Warpgroups).collect();
     // Plain kernels take so long that they are not even tried where there are others. Of 8 bits there are our own alone.
-    if sizes.dtype != DType::F8 && (ways.is_empty() || !sizes.is_huge()) {
+    if !warpgroup::is_eighth(sizes.dtype) && (ways.is_empty() || !sizes.is_huge()) {
         ways.insert(0, Candidate::Library);
     }
     ways

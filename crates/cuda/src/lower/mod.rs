@@ -109,8 +109,8 @@ pub(crate) fn lower(cx: &Arc<Context>, graph: &Graph, node: usize, math: Math) -
             pointwise::elementwise(&at, &n.op)
         }
         Op::Cast(_) => pointwise::copy(&at),
-        Op::Float8(_) => Err(CudaError::Unsupported {
-            op: "float8".into(),
+        Op::Float8(_) | Op::Whole(_) => Err(CudaError::Unsupported {
+            op: n.op.name().into(),
             reason: "weights are split where they are set, and this is no parameter".into(),
         }),
         Op::Reduce(a) => reduce::reduce(&at, a),
@@ -249,9 +249,10 @@ pub(crate) fn type_name(dtype: DType) -> Result<&'static str, CudaError> {
         DType::F16 => Ok("f16"),
         DType::F8 => Ok("f8"),
         DType::I32 => Ok("i32"),
+        DType::U8 => Ok("u8"),
         other => Err(CudaError::Unsupported {
             op: format!("an operand of {other}"),
-            reason: "kernels take f32, f16, bf16, f8 and i32".into(),
+            reason: "kernels take f32, f16, bf16, f8, i32 and u8".into(),
         }),
     }
 }

@@ -51,6 +51,7 @@ struct NormParams {
     rows: i64,
     eps: f32,
     film_row: i32,
+    grid: u64,
 }
 
 /// A norm's sizes and how its pixels are cut into stretches.
@@ -131,7 +132,8 @@ fn source(
         .define("F", film?)
         .define("B", bias?)
         .define("V", v);
-    Ok(with_act(fast(source, y), norm.act))
+    let source = with_act(fast(source, y), norm.act);
+    Ok(if norm.rounded { source.option("-DON_GRID") } else { source })
 }
 
 /// The launches that make statistics.
@@ -197,6 +199,7 @@ fn forward_params(a: &Norm, fixed: &NormParams, io: &Io<'_>) -> NormParams {
     if a.film {
         (p.scale, p.shift) = (affine[2], affine[3]);
     }
+    p.grid = a.grid().map_or(0, |at| io.inputs[at]);
     p.part.iter_mut().zip(&io.inputs[..a.parts]).for_each(|(part, x)| part.x = *x);
     p
 }

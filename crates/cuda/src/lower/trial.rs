@@ -37,6 +37,7 @@ pub fn values(dtype: DType, bytes: &[u8]) -> Vec<f64> {
         DType::F32 => f32::from_ne_bytes([b[0], b[1], b[2], b[3]]).into(),
         DType::BF16 => bf16::from_ne_bytes([b[0], b[1]]).to_f64(),
         DType::F8 => F8(b[0]).to_f32().into(),
+        DType::U8 => b[0].into(),
         _ => f16::from_ne_bytes([b[0], b[1]]).to_f64(),
     };
     bytes.chunks_exact(dtype.bytes()).map(value).collect()

@@ -45,7 +45,7 @@ pub use conv::{Bias, Conv, ConvInputGrad, ConvWeightGrad, Geometry, Side};
 pub use float8::Float8;
 pub use fourier::CyclicConv;
 pub use gather::GatherGrad;
-pub use int8::Int8;
+pub use int8::{Int8, Whole};
 pub use matmul::MatMul;
 pub use movement::{Concat, Pad, PadMode, Slice, Transpose};
 pub use noise::{Dropout, Noise, NoiseKind};
@@ -111,6 +111,8 @@ pub enum Op {
     Cast(DType),
     /// weight -> a part of it in floats of 8 bits.
     Float8(Float8),
+    /// weight, steps and zeros of an image -> a part of it in whole numbers.
+    Whole(Whole),
 
     // Over axes. --------------------------------------------------------------------------------
     Reduce(Reduce),
@@ -255,6 +257,7 @@ impl Op {
             Op::Pointwise(_) => "pointwise",
             Op::Cast(_) => "cast",
             Op::Float8(_) => "float8",
+            Op::Whole(_) => "whole",
             Op::Reduce(_) => "reduce",
             Op::Reshape(_) => "reshape",
             Op::StopGradient => "stop_gradient",
@@ -309,6 +312,7 @@ impl Op {
             Op::Binary(_) => pointwise::infer(2, x),
             Op::Pointwise(p) => pointwise::infer(p.operands, x),
             Op::Float8(a) => a.infer(x),
+            Op::Whole(a) => a.infer(x),
             Op::Cast(dtype) => operands(x, 1).map(|_| vec![Type { dtype: *dtype, shape: x[0].shape }]),
             Op::Reduce(a) => a.infer(x),
             Op::Reshape(shape) => movement::infer_reshape(*shape, x),
@@ -387,6 +391,7 @@ impl Op {
             | Op::PadGrad(_)
             | Op::PoolGrad(_)
             | Op::Float8(_)
+            | Op::Whole(_)
             | Op::Clip(_)
             | Op::Adam(_)
             | Op::Sgd(_)
@@ -422,6 +427,7 @@ impl Op {
             Op::Binary(a) => vec![pointwise::zip(x[0], x[1], |p, q| a.value(p, q))],
             Op::Pointwise(p) => vec![p.eval(x)],
             Op::Float8(a) => vec![a.eval(x[0])],
+            Op::Whole(a) => vec![a.eval(x[0], x[1])],
             Op::Cast(dtype) => vec![if dtype.is_float() { x[0].clone() } else { x[0].map(f64::trunc) }],
             Op::Reduce(a) => a.eval(x),
             Op::Reshape(shape) => vec![x[0].clone().reshaped(*shape)],

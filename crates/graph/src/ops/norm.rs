@@ -16,15 +16,16 @@
 //! them again and a convolution can normalise while it reads ([`Prologue`]).
 
 use super::conv::source_type;
+use super::int8::whole;
 use super::movement::concat_channels;
 use super::{GradNode, Grads, OpError, floats, operands, want};
 use crate::array::{Array, rows};
 use crate::builder::Builder;
 use crate::graph::Type;
 use crate::ops::Unary;
-use clearshot_tensor::Shape;
+use clearshot_tensor::{DType, Shape};
 
-/// Operands of `Norm`: x parts, gamma, beta, (scale, shift), (bias). Of `NormStats`: x parts, (bias).
+/// Operands of `Norm`: x parts, gamma, beta, (scale, shift), (grid), (bias). Of `NormStats`: x parts, (bias).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Norm {
     pub groups: usize,
@@ -32,10 +33,13 @@ pub struct Norm {
     pub parts: usize,
     pub film: bool,
     pub act: Option<Unary>,
+    /// The result is the whole numbers 0 to 255 that stand for it, on a grid `[2, C]`: what values are multiplied by, and zeros
+    /// ([`super::int8::whole`]).
+    pub rounded: bool,
     pub bias: bool,
 }
 
-hash_by_bits!(Norm { groups, parts, film, act, bias } eps);
+hash_by_bits!(Norm { groups, parts, film, act, rounded, bias } eps);
 
 /// A norm done by whoever reads x. Operands: statistics, gamma, beta, (scale, shift).
 #[derive(Clone, Copy, Debug, PartialEq, Hash)]
@@ -131,19 +135,28 @@ impl Norm {
         if self.film { 4 } else { 2 }
     }
 
+    /// The position of the grid.
+    pub fn grid(&self) -> Option<usize> {
+        self.rounded.then_some(self.parts + self.affine())
+    }
+
     /// The same norm as done by a reader.
     pub fn prologue(&self) -> Prologue {
         Prologue { groups: self.groups, film: self.film, act: self.act }
     }
 
     pub(super) fn infer(&self, x: &[Type]) -> Result<Vec<Type>, OpError> {
-        operands(x, self.parts + self.affine() + usize::from(self.bias))?;
+        operands(x, self.parts + self.affine() + usize::from(self.rounded) + usize::from(self.bias))?;
         let source = self.source(&x[..self.parts])?;
         let [n, _, c] = rows(source.shape);
         floats(x)?;
         check_affine(&x[self.parts..self.parts + self.affine()], n, c)?;
         self.check_bias(x, n, c)?;
-        Ok(vec![source, Type { dtype: source.dtype, shape: Shape::from([n, self.groups, 2]) }])
+        if let Some(i) = self.grid() {
+            want("factors and zeros of the result's channels", x[i], [2, c])?;
+        }
+        let y = if self.rounded { Type { dtype: DType::U8, ..source } } else { source };
+        Ok(vec![y, Type { dtype: source.dtype, shape: Shape::from([n, self.groups, 2]) }])
     }
 
     pub(super) fn infer_stats(&self, x: &[Type]) -> Result<Vec<Type>, OpError> {
@@ -177,7 +190,7 @@ impl Norm {
     }
 
     pub(super) fn grad(&self, b: &mut Builder, n: &GradNode<'_>) -> Grads {
-        if n.douts[1].is_some() || self.parts != 1 || self.bias {
+        if n.douts[1].is_some() || self.parts != 1 || self.bias || self.rounded {
             return None;
         }
         let mut operands = vec![n.inputs[0], n.outs[1]];
@@ -213,7 +226,15 @@ impl Norm {
         let stats = self.eval_stats(x).remove(0);
         let mut operands = vec![&stats];
         operands.extend(&x[self.parts..self.parts + self.affine()]);
-        let y = self.prologue().eval(&self.read(x), &operands);
+        let mut y = self.prologue().eval(&self.read(x), &operands);
+        if let Some(grid) = self.grid().map(|i| x[i]) {
+            let c = y.shape.channels();
+            let at = |i: usize| [i % c, c + i % c].map(|at| grid.data[at] as f32);
+            y.data.iter_mut().enumerate().for_each(|(i, v)| {
+                let [times, zero] = at(i);
+                *v = whole(*v as f32, times, zero).into();
+            });
+        }
         vec![y, stats]
     }
 }

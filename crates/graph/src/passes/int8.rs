@@ -11,12 +11,19 @@ use std::collections::BTreeMap;
 /// Without 8-bit products the same weights are multiplied in f32. With them, rounding to a grid is one operation, which can end a convolution; it is
 /// not done twice; and what was rounded to a convolution's own grid before is read as it was.
 pub(super) fn settle(graph: Graph, target: &Target) -> Graph {
-    if target.int8 { absorb(once(snap(graph))) } else { drop(graph) }
+    match target {
+        Target { int8: true, .. } => absorb(once(snap(graph))),
+        Target { whole: true, .. } => graph,
+        _ => drop(graph),
+    }
 }
 
-fn drop(mut graph: Graph) -> Graph {
+/// The graph without convolutions that round; those of whole numbers stay.
+pub(super) fn drop(mut graph: Graph) -> Graph {
     for node in &mut graph.nodes {
-        if let Op::Conv(conv) = &mut node.op {
+        if let Op::Conv(conv) = &mut node.op
+            && conv.int8 != Some(Int8::Whole)
+        {
             let steps = conv.operands().steps;
             conv.int8 = None;
             steps.map(|at| node.inputs.remove(at));

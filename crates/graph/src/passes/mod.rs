@@ -1,13 +1,13 @@
 //! Passes: functions from graph to graph, in one visible list.
 //!
-//! Besides these only [`precision`], [`fp8`] and [`recompute`] change a graph, when narrow floats or a budget are
+//! Besides these only [`precision`], [`eighths`] and [`recompute`] change a graph, when narrow floats or a budget are
 //! asked for, and [`mod@delay`] its order. The verifier runs after each pass: it costs milliseconds, and a wrong graph
 //! would cost more. A [`Target`] says what a backend's kernels can do, so that fusing makes only what can be run.
 
 mod cse;
 pub mod delay;
+pub mod eighths;
 mod fold;
-pub mod fp8;
 pub mod fuse;
 pub mod int8;
 mod overlap;
@@ -38,6 +38,8 @@ pub struct Target {
     pub int8: bool,
     /// Convolutions multiply floats of 8 bits.
     pub fp8: bool,
+    /// Convolutions behind norms multiply whole numbers: those of known ranges are left for [`eighths`] to choose from.
+    pub whole: bool,
 }
 
 impl Target {
@@ -51,6 +53,7 @@ impl Target {
         upsample: false,
         int8: false,
         fp8: false,
+        whole: false,
     };
     /// Everything that a fused op can express.
     pub const ALL: Target = Target {
@@ -62,6 +65,7 @@ impl Target {
         upsample: true,
         int8: true,
         fp8: true,
+        whole: true,
     };
 
     /// Whether this convolution may upsample what it reads.
@@ -74,9 +78,13 @@ impl Target {
         let ended = |act: Option<Unary>, residual: bool| act.is_some() || residual;
         let norm = |n: &Norm| (n.parts, None, n.bias, false, false);
         let (parts, prologue, norm_bias, epilogue, upsample) = match op {
-            Op::Conv(c) if c.int8.is_some() && !self.int8 => return Some("products in 8 bits"),
+            Op::Conv(c) if c.int8.is_some() && !self.int8 && !self.whole => {
+                return Some("products in 8 bits");
+            }
+            Op::Whole(_) if !self.whole => return Some("weights of whole numbers"),
+            Op::Norm(n) if n.rounded && !self.whole => return Some("norms to whole numbers"),
             Op::Float8(_) if !self.fp8 => return Some("floats of 8 bits"),
-            Op::Conv(c) if (c.scaled || c.side.is_some()) && !self.fp8 => {
+            Op::Conv(c) if (c.scaled || c.side.is_some()) && !self.fp8 && !self.whole => {
                 return Some("products of floats of 8 bits");
             }
             Op::Conv(c) => {

@@ -93,11 +93,12 @@ impl Narrowing {
         let (wide, narrow) = (DType::F32, self.narrow);
         let mut outs = vec![wide; node.outs.len()];
         match node.op.clone() {
-            Op::Input(_) | Op::State(_) | Op::Const(_) | Op::Cast(_) | Op::Float8(_) => return,
+            Op::Input(_) | Op::State(_) | Op::Const(_) | Op::Cast(_) | Op::Float8(_) | Op::Whole(_) => return,
             Op::Conv(c) => {
                 // A bias of each sample is added by a kernel of our own, which reads any float.
                 let own = if c.bias == Bias::Sample { c.operands().bias } else { None };
-                self.cast_inputs(node, narrow, |s| Some(s) != own);
+                let steps = c.operands().steps;
+                self.cast_inputs(node, narrow, |s| Some(s) != own && Some(s) != steps);
                 outs[0] = narrow;
             }
             Op::ConvInputGrad(_) | Op::ConvWeightGrad(_) => {

@@ -18,7 +18,7 @@ use clearshot_graph::reach::{Reach, reach};
 use clearshot_onnx::PackageError;
 use clearshot_onnx::import::Imported;
 use clearshot_onnx::package::read::Package;
-use clearshot_runtime::{CompileError, Device, Options, Precision, Session, ValueError};
+use clearshot_runtime::{Arithmetic, CompileError, Device, Options, Precision, Session, ValueError};
 use std::ops::ControlFlow;
 
 /// Why such a network gives no result.
@@ -133,6 +133,11 @@ impl Foreign {
         let (layout, imported) = self.cut(size, run)?;
         self.ready_for(layout.seen(), imported, run.precision)?;
         Ok(layout)
+    }
+
+    /// What the compiled network computes in; fp32 before it is compiled.
+    pub fn computes_in(&self) -> Arithmetic {
+        self.ready.as_ref().map_or(Arithmetic::F32, |r| r.session.arithmetic())
     }
 
     /// The memory of the compiled network in bytes.

@@ -122,6 +122,7 @@ impl Predictor {
                 * (2 * self.model.about.input_channels() + self.channels())
                 * size_of::<f32>(),
             resident: false,
+            computes_in: ready.tiles.session().arithmetic(),
             runs: ready.tiles.runs(1) * images,
             seconds_a_run: None,
         })

@@ -277,7 +277,7 @@ fn film_norm(g: &mut Drawing) -> Option<Value> {
     let (gamma, beta) = affine(g, c);
     let (scale, shift) = (g.leaf([n, c], 0.5), g.leaf([n, c], 0.5));
     let act = g.d.flip().then_some(Unary::Silu);
-    let norm = Norm { groups: 1, eps: EPS, parts: 1, film: true, act, bias: false };
+    let norm = Norm { groups: 1, eps: EPS, parts: 1, film: true, act, rounded: false, bias: false };
     Some(g.b.push_one(Op::Norm(norm), vec![x, gamma, beta, scale, shift]))
 }
 

@@ -28,9 +28,9 @@ impl RunConfig {
     /// If the precision or the budget is none.
     pub fn options(&self) -> Result<Options> {
         let precision: Precision = match self.performance.precision.parse() {
-            Ok(Precision::Fp8) => {
-                let why = "fp8 is for inference; train in bf16";
-                return setting("performance.precision", &self.performance.precision, why);
+            Ok(asked @ (Precision::Fp8 | Precision::Int8)) => {
+                let why = format!("{asked} is for inference; train in bf16");
+                return setting("performance.precision", &self.performance.precision, &why);
             }
             Ok(precision) => precision,
             Err(why) => return setting("performance.precision", &self.performance.precision, why),

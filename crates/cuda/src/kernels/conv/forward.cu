@@ -7,7 +7,8 @@
 // patch apart.
 //
 // With FP8 image and weights are e4m3, 128 channels a row; sums are multiplied by a scale of each channel, and results and residuals
-// have 16 bits. With SIDE=1|2 images of 16 bits and as many pixels, one behind the other, are multiplied by a weight of one pixel and
+// have 16 bits. With INT8 the image is of u8 and the weights are of i8, and sums of i32; what the image's zeros add to them is taken off before they
+// are scaled (p.offsets). With SIDE=1|2 images of 16 bits and as many pixels, one behind the other, are multiplied by a weight of one pixel and
 // added to the scaled sums: turns of 64 of their channels with one tap.
 //
 // Options: -DKS=1|2|3 pixels of the kernel along a side; -DMB=1|2; -DBN=48|64|96|128; -DSTAGES tiles of weights held;
@@ -37,9 +38,11 @@
 
 constexpr int GROUPS = 2;
 constexpr int TAPS = KS * KS;
-#ifdef FP8
+#if defined(FP8) || defined(INT8)
+#define EIGHTH 1
 constexpr int FACTOR_BYTES = 1;
 #else
+#define EIGHTH 0
 constexpr int FACTOR_BYTES = ELEM_BYTES;
 #endif
 constexpr int EACH = 32 / FACTOR_BYTES, RUNS = ROW_BYTES / 32, WIDE = RUNS * EACH; // channels of a product; products and channels of a row
@@ -48,6 +51,17 @@ constexpr int ROUNDERS = 3; // warps
 constexpr int SOURCES = KS == 2 && TRANSPOSED || DOWN ? 4 : PARTS, RESULTS = KS == 2 && !TRANSPOSED && !DOWN ? 4 : 1;
 #ifndef SIDE
 #define SIDE 0
+#endif
+// What a tile's sums are when they come to their end: a side is added to them scaled.
+#if SIDE && defined(INT8)
+// In the registers of the whole numbers.
+typedef float Ended;
+__device__ __forceinline__ Sum begun(float x) { return __float_as_int(x); }
+__device__ __forceinline__ float ended(Sum x) { return __int_as_float(x); }
+#else
+typedef Sum Ended;
+__device__ __forceinline__ Sum begun(Sum x) { return x; }
+__device__ __forceinline__ Sum ended(Sum x) { return x; }
 #endif
 constexpr int SIDE_WIDE = 64; // channels of a row of the side, whose patches have no pixels around them
 static_assert(SIDE == 0 || (FACTOR_BYTES == 1 && KS == 3 && !DOWN && ROW_BYTES == 128), "a side of a convolution of 3 x 3 in 8 bits");
@@ -64,9 +78,7 @@ static_assert(SPLIT == 1 || (MB == 1 && BN * 512 <= STAGES * TILE_BYTES), "room 
 static_assert(!TRANSPOSED || BN % 64 == 0, "whole boxes of columns");
 static_assert(BOXED || (SPLIT == 1 && !TRANSPOSED), "TF32 of a whole tile");
 static_assert(BOXED ? ROW_BYTES == 128 : true, "boxes of 64 channels");
-#ifdef FP8
-static_assert(!TRANSPOSED, "products of 8 bits take no transposed weights");
-#endif
+static_assert(!EIGHTH || !TRANSPOSED, "products of 8 bits take no transposed weights");
 static_assert(SPLIT == 1 || !HELD, "sums of a shared tile lie where its weights were");
 static_assert(!DOWN || (KS < 3 && PARTS == 1 && !TRANSPOSED && !HELD), "a plain convolution of stride 2");
 static_assert(PARTS == 1 || (KS != 2 && !TRANSPOSED), "parts of a plain convolution's input");
@@ -77,7 +89,8 @@ template <int COUNT> struct Maps {
 
 struct Params {
     const void* bias; // or none
-    const float* scales; // FP8: of each channel's sums
+    const float* scales; // of 8 bits: of each channel's sums
+    const int* offsets; // INT8: [16, k], which sums have too much, by the sides of the image at which a pixel lies (Border)
     const void* side_bias; // or none; of the bias's type
     int residual; // whether there is one
     int side[2]; // its channels
@@ -86,10 +99,10 @@ struct Params {
     int tap_columns, first_column; // of the weights' rows: from tap to tap, and where they begin
     int phase_rows; // of the weights, from phase to phase
     int bias_step; // from sample to sample
-    // Where results are not stored in boxes: the images, and their sizes, which of phases are those of each
+    // Where results are not stored in boxes: the images
     float* y;
     const float* added;
-    int height, width;
+    int height, width; // which of phases are those of each
 };
 
 // Biases of two channels beside each other.
@@ -114,6 +127,38 @@ struct Tile {
 __device__ __forceinline__ Tile tile_at(const Params& p, int tile) {
     int phase = tile / p.tiles_k % RESULTS, rest = tile / p.tiles_k / RESULTS;
     return {rest % p.tiles_x * 8 * MB, rest / p.tiles_x % p.tiles_y * 8 * GROUPS, rest / p.tiles_x / p.tiles_y, tile % p.tiles_k * BN, phase};
+}
+
+#ifdef INT8
+// Where a thread's pixels lie: of each 8 columns two, one above the other. Pixels past the end are not stored.
+struct Border {
+    int sides[MB][2]; // bits: at the first row, the last, the first column, the last
+    __device__ __forceinline__ Border(const Params& p, const Tile& at, int group, int warp, int lane) {
+#pragma unroll
+        for (int i = 0; i < MB * 2; i++) {
+            int y = at.y + 8 * group + 2 * warp + i % 2, x = at.x + 8 * (i / 2) + (lane >> 2);
+            sides[i / 2][i % 2] = (y == 0) | (y == p.height - 1) << 1 | (x == 0) << 2 | (x == p.width - 1) << 3;
+        }
+    }
+    // Of two channels beside each other.
+    __device__ __forceinline__ int2 offset(const Params& p, int m, int lower, int k) const {
+        return __ldg((const int2*)(p.offsets + sides[m][lower] * p.k + k));
+    }
+};
+#endif
+
+// Sums to shared memory, for the blocks of a cluster, and from that of another block.
+__device__ __forceinline__ void store_four(u32 to, float a, float b, float c, float d) {
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
+}
+__device__ __forceinline__ void store_four(u32 to, int a, int b, int c, int d) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+__device__ __forceinline__ void load_four(u32 from, float (&v)[4]) {
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "r"(from) : "memory");
+}
+__device__ __forceinline__ void load_four(u32 from, int (&v)[4]) {
+    asm volatile("ld.shared::cluster.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(from) : "memory");
 }
 
 // Which of a map's pixels meet a tap, and the first that they meet; the weights' tap.
@@ -182,7 +227,7 @@ __device__ __forceinline__ void round_patch(u32 patch, int channels) {
 
 // Ends a warp's part of a tile. Of 8 channels, four neighbours have two each of two pixels, one above the other: they exchange them, so
 // that each has four of one pixel.
-__device__ __forceinline__ void store_directly(const Params& p, const Tile& at, float (&acc)[MB][BN / 2], const Biases* biases, int group, int warp, int lane) {
+__device__ __forceinline__ void store_directly(const Params& p, const Tile& at, Sum (&acc)[MB][BN / 2], const Biases* biases, int group, int warp, int lane) {
     int t = lane & 3, lower = t & 1, first = at.k + (t >> 1) * 4;
     int y = at.y + 8 * group + 2 * warp + lower;
     constexpr int SCALE = RESULTS == 4 ? 2 : 1;
@@ -350,7 +395,7 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
     if (group == 1) sync_threads<2 * GROUP>(START);
     for (int tile = first_tile; tile < p.tiles; tile += next_tile) {
         Tile at = tile_at(p, tile);
-        float acc[MB][BN / 2];
+        Sum acc[MB][BN / 2];
         int last_stage = -1, last_patch = -1;
         // It is 0 again, but known to be, all addresses of held weights would wait in registers.
         if (HELD) asm volatile("" : "+r"(stage));
@@ -403,6 +448,9 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
         products_wait<0>();
 #pragma unroll
         for (int m = 0; m < MB; m++) pin(acc[m]);
+#ifdef INT8
+        Border border(p, at, group, warp & 3, lane);
+#endif
 #pragma unroll
         for (int j = 0; j < BN / 8; j++) {
             int k = at.k + j * 8 + t * 2;
@@ -410,7 +458,17 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
 #pragma unroll
             for (int m = 0; m < MB; m++)
 #pragma unroll
-                for (int i = 0; i < 4; i++) acc[m][4 * j + i] *= i & 1 ? scale.y : scale.x;
+                for (int lower = 0; lower < 2; lower++) {
+                    Sum* two = &acc[m][4 * j + 2 * lower];
+#ifdef INT8
+                    // Of a shared tile, the first block takes it off.
+                    if (k < p.k && (SPLIT == 1 || rank == 0)) {
+                        int2 offset = border.offset(p, m, lower, k);
+                        two[0] -= offset.x, two[1] -= offset.y;
+                    }
+#endif
+                    two[0] = begun(two[0] * scale.x), two[1] = begun(two[1] * scale.y);
+                }
         }
         for (int turn = first_of_side; turn < end_turn; turn++) {
             barrier_wait(patch_full + 8 * patch, patch_phase);
@@ -440,20 +498,18 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
         if (!HELD) release(empty + 8 * last_stage);
         release(patch_empty + 8 * last_patch);
         // Of a shared tile, all blocks' sums together.
-        float shared_sums[SPLIT > 1 ? BOX / 2 : 1];
+        Ended shared_sums[SPLIT > 1 ? BOX / 2 : 1];
         if constexpr (SPLIT > 1) {
             // Nobody needs the weights any more.
             sync_threads<2 * GROUP>(START + 2);
             u32 mine = weights + threadIdx.x * 16;
 #pragma unroll
             for (int i = 0; i < BN / 8; i++)
-                asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(mine + i * 2 * GROUP * 16), "f"(acc[0][4 * i]), "f"(acc[0][4 * i + 1]),
-                             "f"(acc[0][4 * i + 2]), "f"(acc[0][4 * i + 3])
-                             : "memory");
+                store_four(mine + i * 2 * GROUP * 16, acc[0][4 * i], acc[0][4 * i + 1], acc[0][4 * i + 2], acc[0][4 * i + 3]);
             cluster_arrive();
             cluster_wait();
 #pragma unroll
-            for (int i = 0; i < BOX / 2; i++) shared_sums[i] = 0.f;
+            for (int i = 0; i < BOX / 2; i++) shared_sums[i] = 0;
             u32 wanted = mine + rank * (BOX / 8) * 2 * GROUP * 16;
 #pragma unroll
             for (int r = 0; r < SPLIT; r++) {
@@ -461,11 +517,8 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
                 asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(wanted), "r"(r));
 #pragma unroll
                 for (int i = 0; i < BOX / 8; i++) {
-                    float v[4];
-                    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
-                                 : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
-                                 : "r"(there + i * 2 * GROUP * 16)
-                                 : "memory");
+                    Ended v[4];
+                    load_four(there + i * 2 * GROUP * 16, v);
 #pragma unroll
                     for (int e = 0; e < 4; e++) shared_sums[4 * i + e] += v[e];
                 }
@@ -485,13 +538,19 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
             if (leader) stores_read();
             sync_threads<GROUP>(1 + group);
         }
+#if defined(INT8) && !SIDE
+        Border border(p, at, group, warp & 3, lane);
+#endif
         // Four matrices of 8 pixels by 8 channels at a time: two runs of channels, two of pixels. A lane names a pixel.
         int matrix = lane >> 3, row = lane & 7, pixel = (warp & 3) * 16 + (matrix & 1) * 8 + row;
 #pragma unroll
         for (int j = 0; j < COLUMNS / 8; j += 2) {
             float2 low = both(biases[j]), high = both(biases[j + 1]);
             float bias[4] = {low.x, low.y, high.x, high.y}, scale[4] = {1.f, 1.f, 1.f, 1.f};
-#ifdef FP8
+#if defined(INT8) && !SIDE
+            int2 offset[2][MB][2] = {};
+#endif
+#if EIGHTH
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 int k = at.k + box_column + (j + i) * 8 + t * 2;
@@ -503,6 +562,10 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
 #else
                 float2 pair = __ldg((const float2*)(p.scales + k));
                 scale[2 * i] = pair.x, scale[2 * i + 1] = pair.y;
+#ifdef INT8
+#pragma unroll
+                for (int m = 0; m < 2 * MB; m++) offset[i][m / 2][m % 2] = border.offset(p, m / 2, m % 2, k);
+#endif
 #endif
             }
 #endif
@@ -516,8 +579,12 @@ extern "C" __global__ void TOGETHER __launch_bounds__(128 * (GROUPS + 1), 1)
 #pragma unroll
                 for (int i = 0; i < 8; i++) {
                     int of = i / 4 * 2 + i % 2;
-                    float sum = SPLIT > 1 ? shared_sums[4 * j + i] : acc[m][4 * j + i];
-#if defined(FP8) && !SIDE
+                    Ended sum = SPLIT > 1 ? shared_sums[4 * j + i] : ended(acc[m][4 * j + i]);
+#if defined(INT8) && !SIDE
+                    int2 off = offset[i / 4][m][i / 2 % 2];
+                    sum -= i % 2 ? off.y : off.x;
+#endif
+#if EIGHTH && !SIDE
                     v[i] = sum * scale[of] + bias[of];
 #else
                     v[i] = sum + bias[of];

@@ -102,6 +102,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) norm_apply(const __grid_co
     i64 from = chunk * p.rows, to = from + p.rows < p.s ? from + p.rows : p.s;
     for (int lane = cover.lane; lane < part.c / V; lane += cover.across) {
         Coefficients k(p, n, part.first + lane * V);
+        Grid grid(p, part.first + lane * V);
         const T* x = part.x + (i64)n * p.s * part.c + lane * V;
         Y* y = p.y + (i64)n * p.s * p.c + part.first + lane * V;
         Rows rows(from + cover.row, to, cover.rows);
@@ -114,6 +115,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) norm_apply(const __grid_co
             float u[V];
 #pragma unroll
             for (int i = 0; i < V; i++) u[i] = ACT(k.a[i] * v.at(i) + k.b[i]);
+            grid.apply(u);
             store_rounded(y, u);
         }
     }

@@ -5,7 +5,7 @@
 // whole.cu. With DBIAS the gradient also sums dx over each sample's pixels.
 // Everything is done per (sample, channel): a norm is then y = act(a x + b) with two coefficients for each,
 // and its gradient dx = p du + q x + r. Blocks take a stretch of pixels and all channels of one part;
-// stretches' sums go through memory and are added in a fixed order.
+// stretches' sums go through memory and are added in a fixed order. With ON_GRID results are whole numbers of a grid.
 
 struct Part {
     const T* x;
@@ -41,6 +41,7 @@ struct Norm {
     i64 rows;                // pixels of a chunk
     float eps;
     int film_row;
+    const float* grid;       // [2, C]: what results are multiplied by, and zeros
 };
 
 #ifdef WHOLE
@@ -102,6 +103,24 @@ struct Coefficients {
             b[i] = h - mean * a[i];
         }
     }
+};
+
+// What turns results of V channels into whole numbers, which storing rounds.
+struct Grid {
+#ifdef ON_GRID
+    float times[V], zeros[V];
+    __device__ __forceinline__ Grid(const Norm& p, int c) {
+#pragma unroll
+        for (int i = 0; i < V; i++) times[i] = p.grid[c + i], zeros[i] = p.grid[p.c + c + i];
+    }
+    __device__ __forceinline__ void apply(float (&u)[V]) const {
+#pragma unroll
+        for (int i = 0; i < V; i++) u[i] = u[i] * times[i] + zeros[i];
+    }
+#else
+    __device__ __forceinline__ Grid(const Norm&, int) {}
+    __device__ __forceinline__ void apply(float (&)[V]) const {}
+#endif
 };
 
 #ifndef GRAD

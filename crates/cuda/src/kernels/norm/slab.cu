@@ -142,6 +142,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
         ka[e] = b[group] * g[e];
         kb[e] = h[e] - (a[group] - shifted[e]) * ka[e];
     }
+    Grid grid(p, c);
     Y* y = p.y + ((i64)n * p.s + from) * p.c + c;
 #pragma unroll 4
     for (int r = active ? row : pixels; r < pixels; r += rows) {
@@ -149,6 +150,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
         float u[V];
 #pragma unroll
         for (int e = 0; e < V; e++) u[e] = ACT(ka[e] * v.at(e) + kb[e]);
+        grid.apply(u);
         store_rounded(y + (i64)r * p.c, u);
     }
     // No block leaves while another reads its sums.

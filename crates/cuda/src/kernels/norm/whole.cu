@@ -9,7 +9,7 @@
 // Runs of channels, one behind the other: COUNTS of channels, PARTS that they are of, STARTS in those, SECTIONS that they belong
 // to, and KEPTS, how many of its vectors of a run a thread has registers for. RUNS and WAITS are how many runs and sections there
 // are. WIDTH is a group's channels, SPAN how many groups V channels touch at the most. SILU says that this is the activation,
-// in 16 bits; HALVED that it is and results are of 8 bits.
+// in 16 bits or on a grid; HALVED that it is and results are of 8 bits.
 
 // The first half of a meeting of all blocks, by one thread of each: what was written before is seen behind the second half. Every
 // meeting adds half of all numbers, of which the first block brings what the others do not.
@@ -88,7 +88,7 @@ constexpr float SHARE = 1.0f;
 #endif
 
 // The activation's argument, times SHARE, to the result.
-__device__ __forceinline__ void finish(Y* y, float (&u)[V]) {
+__device__ __forceinline__ void finish(Y* y, float (&u)[V], const Grid& grid) {
 #if defined(HALVED)
     store_silu_of_twice(y, u);
 #else
@@ -108,6 +108,7 @@ __device__ __forceinline__ void finish(Y* y, float (&u)[V]) {
 #pragma unroll
     for (int e = 0; e < V; e++) u[e] = ACT(u[e]);
 #endif
+    grid.apply(u);
     store_rounded(y, u);
 #endif
 }
@@ -290,13 +291,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_whole(const __grid
                 a[e] = SHARE * stats[2 * g + 1] * gains[k + e];
                 b[e] = SHARE * offsets[k + e] - (stats[2 * g] - biases[k + e]) * a[e];
             }
+            Grid grid(p, k);
             const T* x = source(i, cover);
             Y* y = p.y + before * ALL + k;
             auto write = [&](int r, const Vec<T, V>& v) {
                 float u[V];
 #pragma unroll
                 for (int e = 0; e < V; e++) u[e] = a[e] * v.at(e) + b[e];
-                finish(y + r * ALL, u);
+                finish(y + r * ALL, u, grid);
             };
 #pragma unroll
             for (int j = 0; j < MOST_KEPT; j++) {

@@ -10,7 +10,6 @@ use crate::lower::matmul::{Epilogue, Extras, Product, Ready, alignment};
 use crate::lower::{Io, Kernel, Node, fastest};
 use clearshot_graph::ops::conv::spatial;
 use clearshot_graph::ops::{Bias, Conv};
-use clearshot_tensor::DType;
 
 /// Products of a pixel and a tap that are few enough to be tried without tensor cores.
 const MOST_PLAIN: usize = 64;
@@ -30,6 +29,7 @@ pub(in crate::lower) fn forward(n: &Node<'_>, a: &Conv) -> Result<Kernel, CudaEr
         parts,
         weight: at.weight,
         scales: at.scales,
+        offsets: at.offsets,
         bias: at.bias,
         residual: at.residual,
         side: at.side.map(|s| warpgroup::Side::new(n, s)),
@@ -74,7 +74,7 @@ pub(in crate::lower) fn forward(n: &Node<'_>, a: &Conv) -> Result<Kernel, CudaEr
     if parts == 1 && n.y[0].dtype == sizes.dtype && direct::takes(n.cx, &sizes) {
         ways.push(Candidate::Direct);
     }
-    if ways.is_empty() || a.scaled != (sizes.dtype == DType::F8) || (a.side.is_some() && !a.scaled) {
+    if ways.is_empty() || a.scaled != warpgroup::is_eighth(sizes.dtype) || (a.side.is_some() && !a.scaled) {
         let reason = format!("no kernel for {} channels of {} by {}", sizes.c, sizes.dtype, sizes.k);
         return Err(CudaError::Unsupported { op: "conv".into(), reason });
     }

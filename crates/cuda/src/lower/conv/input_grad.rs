@@ -27,6 +27,7 @@ pub(in crate::lower) fn input_grad(n: &Node<'_>, a: &ConvInputGrad) -> Result<Ke
         parts: 1,
         weight: 1,
         scales: None,
+        offsets: None,
         bias: bias_at,
         residual: residual_at,
         side: None,

@@ -9,6 +9,7 @@ use crate::lower::Math;
 use crate::lower::trial::{check, rounded, run, values};
 use clearshot_graph::Type;
 use clearshot_graph::ops::conv::SideOperands;
+use clearshot_graph::ops::int8::{Grid, WholeWeight};
 use clearshot_graph::ops::{Geometry, Unary};
 use clearshot_tensor::noise::Key;
 use clearshot_tensor::{DType, Shape};
@@ -180,6 +181,7 @@ fn every_tile_is_right_and_repeats_itself() {
                 parts: 1,
                 weight: 1,
                 scales: None,
+                offsets: None,
                 bias: None,
                 residual: None,
                 side: None,
@@ -247,14 +249,57 @@ fn every_tile_is_right_and_repeats_itself() {
     assert!(right, "see above");
 }
 
-/// e4m3 with a scale of each channel, results and residuals of 16 bits. Matrix units keep about 14 bits of a sum of these.
+/// Operands of 8 bits: the image, the weight, scales and offsets, as bytes, and what the products are of.
+struct Eighths {
+    bytes: [Vec<u8>; 4],
+    x: Vec<f64>,
+    w: Vec<f64>,
+    scales: Vec<f64>,
+}
+
+impl Eighths {
+    fn floats(s: &Sizes, seed: u64) -> Eighths {
+        let (x_bytes, x) = rounded(DType::F8, &numbers(seed, s.in_rows() * s.c, 1.0));
+        let (w_bytes, w) = rounded(DType::F8, &numbers(seed + 1, s.weight_len(), 80.0));
+        let scale_of = |v: &f32| 0.1 / 80.0 * f32::exp2(v.round());
+        let scales: Vec<f32> = numbers(seed + 2, s.k, 1.5).iter().map(scale_of).collect();
+        let (scale_bytes, scales) = rounded(DType::F32, &scales);
+        Eighths { bytes: [x_bytes, w_bytes, scale_bytes, vec![0; 16 * s.k * 4]], x, w, scales }
+    }
+
+    /// With steps and zeros of each channel of the image.
+    fn whole(s: &Sizes, seed: u64) -> Eighths {
+        let c = s.c;
+        let grids: Vec<Grid> =
+            (0..c).map(|i| Grid::between(-0.3 - 0.25 * (i % 9) as f32, 2.0 + 0.1 * (i % 7) as f32)).collect();
+        let steps: Vec<f32> =
+            grids.iter().map(|g| g.step).chain(grids.iter().map(|g| g.zero.into())).collect();
+        let weight = numbers(seed + 1, s.weight_len(), 0.03);
+        let made = WholeWeight::new(&weight, s.k, &steps);
+        let q: Vec<u8> = numbers(seed, s.in_rows() * c, 1.0)
+            .iter()
+            .enumerate()
+            .map(|(i, v)| grids[i % c].round(*v))
+            .collect();
+        // Beyond the image there is nothing, not its zeros.
+        let x = q.iter().enumerate().map(|(i, q)| f64::from(*q) - f64::from(grids[i % c].zero)).collect();
+        let w = made.values.iter().map(|p| f64::from(*p)).collect();
+        let (scale_bytes, scales) = rounded(DType::F32, &made.scales);
+        let offsets = made.offsets.iter().flat_map(|o| o.to_ne_bytes()).collect();
+        let values = made.values.iter().map(|p| *p as u8).collect();
+        Eighths { bytes: [q, values, scale_bytes, offsets], x, w, scales }
+    }
+}
+
+/// e4m3 or whole numbers with a scale of each channel, results and residuals of 16 bits. Matrix units keep about 14 bits of a sum of e4m3, and
+/// all of a sum of whole numbers.
 #[test]
 fn every_tile_of_8_bits_is_right_and_repeats_itself() {
     let cx = match Context::get(0) {
         Ok(cx) => cx,
         Err(why) => return eprintln!("skipped: {why}"),
     };
-    if !cx.gpu.has_fp8() {
+    if !cx.gpu.has_eighths() {
         return eprintln!("skipped: a card of compute capability {:?}", cx.gpu.capability);
     }
     let _turn = cx.turn();
@@ -268,22 +313,25 @@ fn every_tile_of_8_bits_is_right_and_repeats_itself() {
         case(1, 1024, 128, 16, 16),
     ];
     let mut right = true;
-    for (dtype, asked) in [false, true].into_iter().flat_map(|a| [DType::BF16, DType::F16].map(|t| (t, a))) {
+    let halves = |of: [DType; 2], limits: [f64; 2]| [DType::BF16, DType::F16].map(|t| (of, t, limits));
+    let kinds =
+        [halves([DType::F8, DType::F8], [4e-3, 4e-3]), halves([DType::U8, DType::I8], [2.2e-3, 3e-4])];
+    let turns = [false, true].into_iter().flat_map(|a| kinds.into_iter().flatten().map(move |k| (k, a)));
+    for (([of_x, of_w], dtype, limits), asked) in turns {
+        let limit = limits[usize::from(dtype == DType::F16)];
         for (i, case) in cases.into_iter().enumerate() {
-            let s = case.sizes(DType::F8);
+            let s = case.sizes(of_x);
             let seed = 100 + 10 * i as u64;
-            let (x_bytes, x) = rounded(DType::F8, &numbers(seed, s.in_rows() * s.c, 1.0));
-            let (w_bytes, w) = rounded(DType::F8, &numbers(seed + 1, s.weight_len(), 80.0));
-            let scale_of = |v: &f32| 0.1 / 80.0 * f32::exp2(v.round());
-            let scales: Vec<f32> = numbers(seed + 2, s.k, 1.5).iter().map(scale_of).collect();
-            let (scale_bytes, scales) = rounded(DType::F32, &scales);
+            let is_whole = of_x == DType::U8;
+            let eighths = if is_whole { Eighths::whole(&s, seed) } else { Eighths::floats(&s, seed) };
+            let Eighths { bytes: [x_bytes, w_bytes, scale_bytes, offset_bytes], x, w, scales } = eighths;
             let (bias_bytes, bias) = rounded(DType::F32, &numbers(seed + 3, s.n * s.k, 1.0));
             let (added_bytes, added) = rounded(dtype, &numbers(seed + 4, s.rows() * s.k, 1.0));
             let of = |dtype, shape: &[usize]| Type { dtype, shape: Shape::new(shape) };
             let result = of(dtype, &[s.n, case.h, case.w, s.k]);
             let x_types = vec![
-                of(DType::F8, &[s.n, case.h, case.w, s.c]),
-                of(DType::F8, &[s.k, 3, 3, s.c]),
+                of(of_x, &[s.n, case.h, case.w, s.c]),
+                of(of_w, &[s.k, 3, 3, s.c]),
                 of(DType::F32, &[s.k]),
                 of(DType::F32, &[s.n, s.k]),
                 result,
@@ -291,6 +339,7 @@ fn every_tile_of_8_bits_is_right_and_repeats_itself() {
                 of(dtype, &[s.n, case.h, case.w, 40]),
                 of(dtype, &[s.k, 1, 1, 112]),
                 of(dtype, &[s.k]),
+                of(DType::I32, &[16, s.k]),
             ];
             let outs = [result];
             let n = Node { cx: &cx, math: Math { tf32: false }, x: x_types, y: &outs };
@@ -298,6 +347,7 @@ fn every_tile_of_8_bits_is_right_and_repeats_itself() {
                 parts: 1,
                 weight: 1,
                 scales: Some(2),
+                offsets: is_whole.then_some(9),
                 bias: None,
                 residual: None,
                 side: None,
@@ -349,15 +399,15 @@ fn every_tile_of_8_bits_is_right_and_repeats_itself() {
                     if !asked {
                         continue;
                     }
-                    let of_sides = [&sides[0].0, &sides[1].0, &side_w_bytes, &side_bias_bytes];
+                    let of_sides = [&sides[0].0, &sides[1].0, &side_w_bytes, &side_bias_bytes, &offset_bytes];
                     let inputs: Vec<Vec<u8>> = [&x_bytes, &w_bytes, &scale_bytes, &bias_bytes, &added_bytes]
                         .into_iter()
                         .chain(of_sides)
                         .cloned()
                         .collect();
-                    let name = format!("f8 to {dtype} {case:?} {tile:?} {what}");
+                    let name = format!("{of_x} to {dtype} {case:?} {tile:?} {what}");
                     let got = run(&cx, &kernel, &inputs, &[truth.len() * dtype.bytes()], &name);
-                    right &= check(&name, "result", &values(dtype, &got[0]), truth, 4e-3);
+                    right &= check(&name, "result", &values(dtype, &got[0]), truth, limit);
                 }
             }
         }
@@ -424,6 +474,7 @@ fn two_images(cx: &Arc<Context>, dtype: DType) {
         parts: 2,
         weight: 2,
         scales: None,
+        offsets: None,
         bias: Some(3),
         residual: Some(4),
         side: None,

@@ -1,5 +1,5 @@
 //! Convolutions of 3 x 3 pixels, of one pixel on two images, and of 2 x 2 or 3 x 3 that halve the image, by warpgroups,
-//! in 16 bits, or forward in TF32 or e4m3, on cards of compute capability 9.0: see `kernels/conv`.
+//! in 16 bits, or forward in TF32, e4m3 or whole numbers of 8 bits, on cards of compute capability 9.0: see `kernels/conv`.
 //!
 //! A patch of the image comes to shared memory once for all taps. Bias, residual and activation are added before the result
 //! leaves the block. Convolutions of upsampled images are done by phases, whose results go straight to their places.
@@ -67,7 +67,7 @@ fn pace(s: &Sizes) -> Option<Pace> {
 fn takes(n: &Node<'_>, s: &Sizes) -> bool {
     let sizes = [s.n, s.c, s.k, s.input[1], s.input[2]];
     let computes = match s.dtype {
-        DType::BF16 | DType::F16 | DType::F8 => true,
+        DType::BF16 | DType::F16 | DType::F8 | DType::U8 => true,
         DType::F32 => n.math.tf32,
         _ => false,
     };
@@ -82,7 +82,12 @@ fn takes(n: &Node<'_>, s: &Sizes) -> bool {
 
 /// The type of an image made of images of this type, as far as the size of its elements goes: sums of 8 bits have 16.
 fn made(dtype: DType) -> DType {
-    if dtype == DType::F8 { DType::BF16 } else { dtype }
+    if is_eighth(dtype) { DType::BF16 } else { dtype }
+}
+
+/// Whether images of this type are of 8 bits: e4m3, or whole numbers, whose weights are signed.
+pub(super) fn is_eighth(dtype: DType) -> bool {
+    matches!(dtype, DType::F8 | DType::U8)
 }
 
 /// Whether so many channels are as many bytes as the copy unit takes.
@@ -165,6 +170,8 @@ pub(super) struct Call {
     pub weight: usize,
     /// What each channel's sums are multiplied by: of weights in 8 bits.
     pub scales: Option<usize>,
+    /// What is taken off each channel's sums before: of whole numbers.
+    pub offsets: Option<usize>,
     pub bias: Option<usize>,
     pub residual: Option<usize>,
     /// Of 8 bits: images of 16 bits, so many from the first operand on, whose product with a weight of one pixel is added.
@@ -204,15 +211,18 @@ impl Call {
         let end = n.y[0].dtype;
         // Of weights in 8 bits alone there are scales, and of few forms.
         let factors = match dtype {
-            DType::F8 => is_half(end) && self.scales.is_some() && self.parts == 1 && !self.upsample,
+            DType::F8 | DType::U8 => {
+                is_half(end) && self.scales.is_some() && self.parts == 1 && !self.upsample
+            }
             _ => end == dtype && self.scales.is_none(),
-        };
+        } && self.offsets.is_some() == (dtype == DType::U8);
+        let weight = if dtype == DType::U8 { DType::I8 } else { dtype };
         let side = self.side.is_none_or(|s| {
             let fits = |i: usize| n.x[i].dtype == end && is_whole(n.x[i].shape.channels(), end);
             // Both biases are of one type.
             let first = self.bias.or(s.bias).map(|i| n.x[i].dtype);
             let same = |i: Option<usize>| i.is_none_or(|i| Some(n.x[i].dtype) == first);
-            dtype == DType::F8
+            is_eighth(dtype)
                 && (1..=2).contains(&(s.weight - s.first))
                 && (s.first..=s.weight).all(fits)
                 && self.act.is_none()
@@ -224,7 +234,7 @@ impl Call {
         images
             && factors
             && side
-            && n.x[self.weight].dtype == dtype
+            && n.x[self.weight].dtype == weight
             && is_whole(self.first, end)
             && is_whole(self.channels, end)
             && matches!(self.act, None | Some(Unary::Silu | Unary::Relu | Unary::LeakyRelu(_)))
@@ -241,5 +251,9 @@ fn source(read: DType, made: DType, file: &'static str, kernels: &str) -> Source
             DType::F16 => "-DELEM_FP16",
             _ => "-DELEM_BF16",
         });
-    if read == DType::F8 { source.option("-DFP8") } else { source }
+    match read {
+        DType::F8 => source.option("-DFP8"),
+        DType::U8 => source.option("-DINT8"),
+        _ => source,
+    }
 }

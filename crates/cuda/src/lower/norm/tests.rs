@@ -7,6 +7,7 @@ use super::whole::runs;
 use super::{Way, bias, grad_way, grad_ways, norm_way, norm_ways};
 use crate::context::Context;
 use clearshot_graph::Type;
+use clearshot_graph::ops::int8::Grid;
 use clearshot_graph::ops::{Norm, NormGrad, Unary};
 use clearshot_tensor::noise::Key;
 use clearshot_tensor::{DType, Shape};
@@ -28,6 +29,7 @@ fn values(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     match dtype {
         DType::BF16 => bytes.chunks_exact(2).map(|b| bf16::from_ne_bytes([b[0], b[1]]).to_f64()).collect(),
         DType::F8 => bytes.iter().map(|b| clearshot_tensor::F8(*b).to_f32().into()).collect(),
+        DType::U8 => bytes.iter().map(|b| (*b).into()).collect(),
         _ => bytes.chunks_exact(4).map(|b| f64::from(f32::from_ne_bytes([b[0], b[1], b[2], b[3]]))).collect(),
     }
 }
@@ -100,7 +102,7 @@ fn every_way_rounds_to_8_bits() {
         Ok(cx) => cx,
         Err(why) => return eprintln!("skipped: {why}"),
     };
-    if !cx.gpu.has_fp8() {
+    if !cx.gpu.has_eighths() {
         return eprintln!("skipped: a card of compute capability {:?}", cx.gpu.capability);
     }
     let _turn = cx.turn();
@@ -118,7 +120,15 @@ fn every_way_rounds_to_8_bits() {
         let f32s = |shape: Shape| Type { dtype: DType::F32, shape };
         let (channel, sample) = (f32s(Shape::from([c])), f32s(Shape::from([sizes[0], c])));
         let act = Some(Unary::Silu);
-        let a = Norm { groups: 32, eps: 1e-5, parts: channels.len(), film: false, act, bias: has_bias };
+        let a = Norm {
+            groups: 32,
+            eps: 1e-5,
+            parts: channels.len(),
+            film: false,
+            act,
+            rounded: false,
+            bias: has_bias,
+        };
         let mut x: Vec<Type> = channels.iter().map(|c| of(DType::BF16, *c)).collect();
         x.extend([channel, channel]);
         x.extend(has_bias.then_some(Type { dtype: DType::BF16, ..sample }));
@@ -127,6 +137,7 @@ fn every_way_rounds_to_8_bits() {
         let kinds = [DType::F32, DType::F8].map(|dtype| [of(dtype, c), stats]);
         let [wide, narrow] =
             [0, 1].map(|i| Node { cx: &cx, math: Math { tf32: false }, x: x.clone(), y: &kinds[i] });
+        let name = format!("{sizes:?} {channels:?}");
         let exact = run(
             &cx,
             &norm_way(&wide, &a, Way::Chunks(4)).unwrap(),
@@ -140,8 +151,22 @@ fn every_way_rounds_to_8_bits() {
             .collect();
         let (same, out) =
             agree(&narrow, &bytes, &norm_ways(&narrow, &a), &|way| norm_way(&narrow, &a, way).unwrap());
-        let name = format!("{sizes:?} {channels:?}");
         right &= same & check(&name, "rounded", &values(DType::F8, &out[0]), &wanted, 1.5e-2);
+
+        let grids: Vec<Grid> = (0..c).map(|i| Grid::between(-0.3, 2.0 + 0.1 * (i % 7) as f32)).collect();
+        let of_grid = |of: fn(&Grid) -> f32| grids.iter().map(of).collect::<Vec<f32>>();
+        let numbers = [of_grid(|g| 1.0 / g.step), of_grid(|g| g.zero.into())].concat();
+        let a = Norm { rounded: true, ..a };
+        let (mut x, mut bytes) = (x, bytes);
+        x.insert(channels.len() + 2, f32s(Shape::from([2, c])));
+        bytes.insert(channels.len() + 2, numbers.iter().flat_map(|v| v.to_ne_bytes()).collect());
+        let kinds = [of(DType::U8, c), stats];
+        let whole = Node { cx: &cx, math: Math { tf32: false }, x, y: &kinds };
+        let (same, out) =
+            agree(&whole, &bytes, &norm_ways(&whole, &a), &|way| norm_way(&whole, &a, way).unwrap());
+        let number = |(i, v): (usize, f64)| f64::from(grids[i % c].round(v as f32));
+        let wanted: Vec<f64> = values(DType::F32, &exact[0]).into_iter().enumerate().map(number).collect();
+        right &= same & check(&name, "whole numbers", &values(DType::U8, &out[0]), &wanted, 2e-3);
     }
     assert!(right, "ways that are off are named above");
 }
@@ -176,7 +201,15 @@ fn every_way_gives_the_same() {
         let (channel, sample) = (f32s(Shape::from([c])), f32s(Shape::from([samples, c])));
         let stats = f32s(Shape::from([samples, groups, 2]));
         let parts = channels.len();
-        let a = Norm { groups, eps: 1e-5, parts, film: false, act: Some(Unary::Silu), bias: has_bias };
+        let a = Norm {
+            groups,
+            eps: 1e-5,
+            parts,
+            film: false,
+            act: Some(Unary::Silu),
+            rounded: false,
+            bias: has_bias,
+        };
         let mut x: Vec<Type> = channels.iter().map(|c| with(*c)).collect();
         x.extend([channel, channel]);
         x.extend(has_bias.then_some(Type { dtype, ..sample }));

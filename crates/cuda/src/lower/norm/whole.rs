@@ -114,7 +114,7 @@ impl Whole {
 fn quick(source: Source, a: &Norm, y: DType) -> Source {
     match (a.act, y) {
         (Some(Unary::Silu), DType::F8) => source.option("-DHALVED"),
-        (Some(Unary::Silu), DType::BF16 | DType::F16) => source.option("-DSILU"),
+        (Some(Unary::Silu), DType::BF16 | DType::F16 | DType::U8) => source.option("-DSILU"),
         _ => source,
     }
 }

@@ -8,7 +8,7 @@ use crate::learned::resident::Resident;
 use crate::learned::settings::Output;
 use crate::learned::tiles::{Also, Question, Tiles};
 use crate::learned::{Error, walk};
-use clearshot_runtime::{Device, Options, gpus};
+use clearshot_runtime::{Arithmetic, Device, Options, gpus};
 
 /// What the network's graph may take on a CPU by default: tiles beyond this size gain nothing.
 const CPU_MEMORY: usize = 512 << 20;
@@ -45,6 +45,8 @@ pub struct Forecast {
     pub host_bytes: usize,
     /// Whether sampling stays on the device from the first call to the last.
     pub resident: bool,
+    /// What the network computes in, which is not what was asked for if it has nothing that computes in that.
+    pub computes_in: Arithmetic,
     /// The number of runs of the graph, and the time of one; `None` if timing it would take as long as restoring.
     pub runs: usize,
     pub seconds_a_run: Option<f64>,
@@ -146,6 +148,7 @@ impl Restorer {
             device_bytes: bytes + resident.as_ref().map_or(0, |r| r.bytes),
             host_bytes: fields * images * pixels * about.channels * size_of::<f32>(),
             resident: resident.is_some(),
+            computes_in: tiles.session().arithmetic(),
             runs: runs + before,
             seconds_a_run,
         };

@@ -18,6 +18,7 @@ use clearshot_tensor::DType;
 struct ForwardParams {
     bias: u64,
     scales: u64,
+    offsets: u64,
     side_bias: u64,
     residual: i32,
     side: [i32; 2],
@@ -133,6 +134,7 @@ pub(in crate::lower::conv) fn forward(
     let fixed = ForwardParams {
         bias: 0,
         scales: 0,
+        offsets: 0,
         side_bias: 0,
         residual: call.residual.is_some() as i32,
         side: [0, 1].map(|i| beside.get(i).map_or(0, |c| *c as i32)),
@@ -194,9 +196,9 @@ pub(in crate::lower::conv) fn forward(
         for (image, c) in images.iter().zip(&summed) {
             sources.extend(views(*image, view(*c), phase_sources, [wide, patch[0], patch[1]], true)?);
         }
-        let biases = [call.bias, call.scales, call.side.and_then(|s| s.bias)];
-        let [bias, scales, side_bias] = biases.map(|at| at.map_or(0, |i| io.inputs[i]));
-        let p = ForwardParams { bias, scales, side_bias, y, added, ..fixed };
+        let biases = [call.bias, call.scales, call.offsets, call.side.and_then(|s| s.bias)];
+        let [bias, scales, offsets, side_bias] = biases.map(|at| at.map_or(0, |i| io.inputs[i]));
+        let p = ForwardParams { bias, scales, offsets, side_bias, y, added, ..fixed };
         let mut a = Params::new().words(sources).words(weight).words(result).words(residual);
         if let Some(side) = call.side {
             let bytes = end.bytes();

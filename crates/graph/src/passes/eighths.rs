@@ -1,43 +1,92 @@
-//! Floats of 8 bits (e4m3) for inference: which convolutions multiply them.
+//! Products of 8 bits for inference on a GPU: which convolutions multiply floats (e4m3) or whole numbers.
 //!
-//! A convolution of 3 x 3 pixels that reads a norm does: the norm's output is of the order of 1 whatever its input, so it needs no
-//! scale, and e4m3 reaches 448, beyond which it saturates. The norm writes 8 bits, which is also less to write and to read; its
-//! statistics, the convolution's sums, bias and residual stay in fp32, and its result is of 16 bits as before. The weight is split into
-//! e4m3 values and a scale for each output channel ([`crate::ops::float8`]), made once when the parameter is set. First and last
-//! convolutions, those that halve or upsample the image, products and attention keep 16 bits: nothing bounds what they read.
+//! A convolution of 3 x 3 pixels that reads a norm does. The norm writes 8 bits, which is also less to write and to read; its
+//! statistics, and the convolution's bias and residual stay in fp32, and its result is of 16 bits as before. The weight is split into
+//! values and a scale for each output channel, made once when the parameter is set.
+//!
+//! Floats are for any network: a norm's output is of the order of 1 whatever its input, so it needs no scale, and e4m3 reaches 448, beyond which
+//! it saturates ([`crate::ops::float8`]). First and last convolutions, those that halve or upsample the image, products and attention keep 16 bits:
+//! nothing bounds what they read. Whole numbers are for convolutions whose input has known ranges ([`crate::ops::int8`]), those of a quantised
+//! model; its other convolutions multiply the same weights in 16 bits.
 
+use super::int8;
 use crate::graph::{Graph, Node, StateInit, Type, Value};
-use crate::ops::{Bias, Conv, Float8, Geometry, Op, Side, Unary};
-use clearshot_tensor::{DType, Shape};
+use crate::ops::{Bias, Constant, Conv, Float8, Geometry, Int8, Op, Side, Unary, Whole};
+use clearshot_tensor::{DType, Shape, Tensor};
+use std::sync::Arc;
+
+/// What is multiplied in 8 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Eighth {
+    /// e4m3.
+    Float,
+    /// Whole numbers.
+    Whole,
+}
 
 /// What copies into shared memory come in, 16 bytes: channels that are read, and channels of 16 bits that are written.
 const READ: usize = 16;
 const WRITTEN: usize = 8;
 
 /// The graph with those convolutions in 8 bits. Runs after [`super::precision::narrow`].
-pub fn convolutions(graph: Graph) -> Graph {
-    let norms = norms(&graph);
+pub fn convolutions(graph: Graph, of: Eighth) -> Graph {
+    let norms = norms(&graph, of);
     let mut next = Graph::default();
     let mut moved: Vec<usize> = Vec::with_capacity(graph.nodes.len());
     let to = |v: Value, moved: &[usize]| Value::new(moved[v.at()], v.port());
     for (i, node) in graph.nodes.iter().enumerate() {
         let mut node = node.clone();
         node.inputs.iter_mut().for_each(|v| *v = to(*v, &moved));
-        if norms[i] {
-            node.outs[0].dtype = DType::F8;
+        if let Some(reader) = norms[i] {
+            match (of, &mut node.op) {
+                (Eighth::Whole, Op::Norm(norm)) => {
+                    let grid = grid(&graph.nodes[reader], &graph);
+                    next.nodes.push(grid);
+                    norm.rounded = true;
+                    let at = norm.parts + norm.affine();
+                    node.inputs.insert(at, Value::new(next.nodes.len() - 1, 0));
+                    node.outs[0].dtype = DType::U8;
+                }
+                _ => node.outs[0].dtype = DType::F8,
+            }
         }
-        if let (Op::Conv(conv), Some(weight)) = (&mut node.op, read_by(&graph, &norms, i)) {
+        if let (Op::Conv(conv), Some(weight)) = (&mut node.op, read_by(&graph, &norms, i, of)) {
             let state = to(weight, &moved);
-            let at = conv.operands().weight;
+            let steps = conv.operands().steps.map(|at| node.inputs.remove(at));
+            if steps.is_some() {
+                conv.int8 = Some(Int8::Whole);
+            }
             conv.scaled = true;
-            let [values, scales] = parts(&mut next, state, &node.scope);
-            node.inputs[at] = values;
-            node.inputs.insert(at + 1, scales);
+            let at = conv.operands().weight;
+            let parts = parts(&mut next, state, steps, &node.scope);
+            node.inputs.splice(at..=at, parts);
         }
         next.nodes.push(node);
         moved.push(next.nodes.len() - 1);
     }
-    ended(next, graph, &moved)
+    let next = ended(next, graph, &moved);
+    match of {
+        Eighth::Float => next,
+        Eighth::Whole => int8::drop(next),
+    }
+}
+
+/// What a norm's result is multiplied by and the zeros that are added, for the steps that a convolution reads.
+fn grid(conv: &Node, graph: &Graph) -> Node {
+    let (steps, zeros) = steps_of(graph, conv).unwrap_or_default();
+    let data: Vec<f32> = steps.iter().map(|s| 1.0 / s).chain(zeros).collect();
+    let tensor = Tensor::f32([2, steps.len()], data);
+    let outs = vec![Type::f32(tensor.shape())];
+    Node { op: Op::Const(Constant(Arc::new(tensor))), inputs: vec![], outs, scope: conv.scope.clone() }
+}
+
+/// The steps and the zeros of what a convolution rounds, where they are known.
+fn steps_of(graph: &Graph, node: &Node) -> Option<(Vec<f32>, Vec<f32>)> {
+    let Op::Conv(conv) = &node.op else { return None };
+    let Op::Const(steps) = graph.op(node.inputs[conv.operands().steps?]) else { return None };
+    let steps = steps.0.as_f32().ok()?;
+    let (steps, zeros) = steps.split_at(steps.len() / 2);
+    Some((steps.to_vec(), zeros.to_vec()))
 }
 
 /// The graph that took the nodes of another, with its outputs and updates; `moved` says where each node went.
@@ -66,9 +115,8 @@ pub fn shortcuts(graph: Graph) -> Graph {
             && let Some(last) = last_of_block(&graph, &counts, i).map(|at| &graph.nodes[at])
             && let Op::Conv(conv) = &last.op
         {
-            let (of_shortcut, at) = (shortcut.operands(), conv.operands());
+            let of_shortcut = shortcut.operands();
             let mut inputs: Vec<Value> = last.inputs.iter().map(|v| to(*v)).collect();
-            inputs.truncate(at.weight + 2 + usize::from(at.bias.is_some()));
             // Its operands are the images, the weight, the bias and the residual that this is.
             inputs.extend(&node.inputs[..of_shortcut.residual.unwrap_or(0)]);
             let side = Side { parts: shortcut.parts, bias: of_shortcut.bias.is_some() };
@@ -107,49 +155,64 @@ fn last_of_block(graph: &Graph, counts: &[Vec<u32>], i: usize) -> Option<usize> 
     (suits && halves).then_some(residual.at())
 }
 
-/// The values and scales of a weight, as nodes; those that are there already where another convolution reads it too.
-fn parts(graph: &mut Graph, weight: Value, scope: &std::sync::Arc<str>) -> [Value; 2] {
-    let shape = graph.shape(weight);
-    [Float8::Values, Float8::Scales].map(|part| {
-        let out = match part {
-            Float8::Values => Type { dtype: DType::F8, shape },
-            Float8::Scales => Type::f32(Shape::from([shape[0]])),
+/// The values, scales and offsets of a weight, as nodes; those that are there already where another convolution reads it too.
+fn parts(graph: &mut Graph, weight: Value, steps: Option<Value>, scope: &Arc<str>) -> Vec<Value> {
+    let inputs: Vec<Value> = [weight].into_iter().chain(steps).collect();
+    let ops = match steps {
+        None => [Float8::Values, Float8::Scales].map(Op::Float8).to_vec(),
+        Some(_) => [Whole::Values, Whole::Scales, Whole::Offsets].map(Op::Whole).to_vec(),
+    };
+    let types: Vec<Type> = inputs.iter().map(|v| graph.ty(*v)).collect();
+    let part = |op: Op| {
+        let same = |n: &Node| match (&n.op, &op) {
+            (Op::Float8(a), Op::Float8(b)) => a == b && n.inputs == inputs,
+            (Op::Whole(a), Op::Whole(b)) => a == b && n.inputs == inputs,
+            _ => false,
         };
-        let is_it = |n: &Node| matches!(n.op, Op::Float8(p) if p == part) && n.inputs[0] == weight;
-        let at = graph.nodes.iter().position(is_it).unwrap_or(graph.nodes.len());
+        let at = graph.nodes.iter().position(same).unwrap_or(graph.nodes.len());
         if at == graph.nodes.len() {
-            let node =
-                Node { op: Op::Float8(part), inputs: vec![weight], outs: vec![out], scope: scope.clone() };
-            graph.nodes.push(node);
+            // A convolution of such a weight was found to be suited.
+            let outs = op.infer(&types).unwrap_or_default();
+            graph.nodes.push(Node { op, inputs: inputs.clone(), outs, scope: scope.clone() });
         }
         Value::new(at, 0)
-    })
+    };
+    ops.into_iter().map(part).collect()
 }
 
 /// The parameter that convolution `i` multiplies in 8 bits, where it reads one of these norms.
-fn read_by(graph: &Graph, norms: &[bool], i: usize) -> Option<Value> {
+fn read_by(graph: &Graph, norms: &[Option<usize>], i: usize, of: Eighth) -> Option<Value> {
     let x = *graph.nodes[i].inputs.first()?;
-    (norms[x.at()] && x.port() == 0).then(|| weight_of(graph, i)).flatten()
+    (norms[x.at()].is_some() && x.port() == 0).then(|| weight_of(graph, i, of)).flatten()
 }
 
-/// Which norms nothing reads but such convolutions.
-fn norms(graph: &Graph) -> Vec<bool> {
+/// The norms that nothing reads but such convolutions, all on one grid: for each a convolution that reads it.
+fn norms(graph: &Graph, of: Eighth) -> Vec<Option<usize>> {
     let mut found: Vec<bool> = graph.nodes.iter().map(|n| matches!(n.op, Op::Norm(_))).collect();
-    let mut is_read = vec![false; graph.nodes.len()];
+    let mut readers: Vec<Option<usize>> = vec![None; graph.nodes.len()];
+    let grid = |i: usize| steps_of(graph, &graph.nodes[i]);
     for (i, node) in graph.nodes.iter().enumerate() {
         for (slot, v) in node.inputs.iter().enumerate().filter(|(_, v)| v.port() == 0) {
-            is_read[v.at()] = true;
-            found[v.at()] &= slot == 0 && weight_of(graph, i).is_some();
+            let first = *readers[v.at()].get_or_insert(i);
+            found[v.at()] &=
+                slot == 0 && weight_of(graph, i, of).is_some() && (first == i || grid(first) == grid(i));
         }
     }
     graph.roots().filter(|v| v.port() == 0).for_each(|v| found[v.at()] = false);
-    found.iter().zip(is_read).map(|(norm, read)| *norm && read).collect()
+    readers.into_iter().zip(found).map(|(reader, is)| reader.filter(|_| is)).collect()
 }
 
 /// The parameter, where node `i` is a convolution that can be in 8 bits.
-fn weight_of(graph: &Graph, i: usize) -> Option<Value> {
+fn weight_of(graph: &Graph, i: usize, of: Eighth) -> Option<Value> {
     let node = &graph.nodes[i];
     let Op::Conv(conv) = &node.op else { return None };
+    let known = match of {
+        Eighth::Float => conv.int8.is_none(),
+        Eighth::Whole => conv.int8 == Some(Int8::Static) && steps_of(graph, node).is_some(),
+    };
+    if !known {
+        return None;
+    }
     let weight = behind_casts(graph, node.inputs[conv.operands().weight]);
     let Op::State(state) = graph.op(weight) else { return None };
     // A backend then holds no more of it than these copies, and makes them where it is set.
@@ -170,7 +233,7 @@ fn behind_casts(graph: &Graph, mut v: Value) -> Value {
 }
 
 fn is_suited(conv: &Conv, weight: Shape, result: Shape) -> bool {
-    let plain = conv.parts == 1 && conv.prologue.is_none() && !conv.upsample && conv.int8.is_none();
+    let plain = conv.parts == 1 && conv.prologue.is_none() && !conv.upsample;
     plain
         && !conv.scaled
         && conv.geometry == Geometry::new(2, 1, 1)
