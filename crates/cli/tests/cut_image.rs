@@ -89,7 +89,7 @@ fn eight_parts_of_one_image_are_one_run() {
         let said = must(&format!("{verb} {cut} --part 3/8"), &at);
         assert!(said.contains("1 already done"), "{said}");
         let said = must(&format!("{verb} {cut}"), &at);
-        assert!(said.contains("all 8 parts of one image came to their end"), "{said}");
+        assert!(said.contains("all 8 parts of one image are finished"), "{said}");
         same(&files(&at, one), &files(&at, cut));
         assert_eq!(hidden(&at), Vec::<String>::new());
     }

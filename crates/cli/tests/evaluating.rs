@@ -271,7 +271,7 @@ fn the_demo_makes_a_report() {
     let said = must("demo --out d --train-seconds 1 --count 1 --size 32 --samples 2", &at);
     assert!(said.contains("What to try next") && said.contains("dB after"), "{said}");
     // One image shows nothing clearly.
-    assert!(said.contains("with 1 image a cell the paired test calls 0 of them clear"), "{said}");
+    assert!(said.contains("with 1 image in each cell, the paired test calls 0 of them clear"), "{said}");
     for file in [
         "report.html",
         "table.md",

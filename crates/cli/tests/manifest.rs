@@ -62,7 +62,7 @@ fn mistakes_are_named() {
     assert!(refused("manifest nuclei/noisy", &at).contains("--out"));
     assert!(
         refused("manifest nuclei/noisy nuclei/truth --targets nuclei/truth --out a.csv", &at)
-            .contains("--targets: 1 for 2")
+            .contains("--targets: 1 given for 2")
     );
     assert!(refused("manifest --check nuclei/noisy", &at).contains("noisy"));
     assert!(refused("manifest nothing --out a.csv", &at).contains("nothing"));

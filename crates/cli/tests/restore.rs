@@ -101,7 +101,7 @@ fn channels_that_come_out_need_not_be_those_that_go_in() {
     let (back, values) = read(at.join("back.ome.tif"));
     assert_eq!((back.description.dim(Axis::C).map_or(1, |d| d.len), values.len()), (1, made.len() / 2));
     for (what, why) in [
-        ("two.ome.tif --model 1to2.clearshot", "a file of its own"),
+        ("two.ome.tif --model 1to2.clearshot", "a file of their own"),
         ("in.ome.tif --model 2to1.clearshot", "2 channels together"),
         ("in.ome.tif --model 1to2.clearshot --chi2 --gain 1 --offset 0 --read-noise 1", "other channels"),
     ] {

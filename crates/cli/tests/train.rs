@@ -136,12 +136,12 @@ fn errors_are_clear() {
     for (change, words) in [
         (
             "trainer.batch=-1",
-            "trainer.batch (command line): -1 is here, and a whole number, or auto, is needed",
+            "trainer.batch (command line): found -1, and a whole number, or auto, is needed",
         ),
-        ("data.sizes=32", "data.sizes (command line): 32 is here, and a list, [a, b], is needed"),
+        ("data.sizes=32", "data.sizes (command line): found 32, and a list, [a, b], is needed"),
         (
             "data.camera.peak=[5]",
-            "data.camera.peak (command line): a list of 1 is here, and a list of 2 values is needed",
+            "data.camera.peak (command line): found a list of 1, and a list of 2 values is needed",
         ),
         ("trainer.depth=0", "trainer.depth: 0; one plane or more"),
         (

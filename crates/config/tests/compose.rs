@@ -122,7 +122,7 @@ fn errors_in_lines_name_the_nearest_key() {
         "{}",
         said(&["optimizer=sgd"])
     );
-    assert!(said(&["+seed=1"]).contains("seed is there already"));
+    assert!(said(&["+seed=1"]).contains("seed exists already"));
     assert!(
         said(&["~trainer.stepz"]).ends_with("there is no key trainer.stepz; the nearest is 'trainer.steps'")
     );
@@ -237,11 +237,11 @@ fn typed_structs_refuse_with_key_file_and_nearest() {
     );
     assert_eq!(
         unread::<Trainer>("trainer", &["trainer.steps=many"]),
-        "trainer.steps (command line): 'many' is here, and a whole number from 0 on is needed"
+        "trainer.steps (command line): found 'many', and a whole number of 0 or more is needed"
     );
     assert_eq!(
         unread::<Trainer>("trainer", &["trainer.device=cudda"]),
-        "trainer.device (command line): 'cudda' is no choice; the nearest is 'cuda'"
+        "trainer.device (command line): 'cudda' is not a choice; the nearest is 'cuda'"
     );
     assert!(
         unread::<Trainer>("trainer", &["trainer.device={cpu: {thread: 1}}"])
@@ -256,12 +256,12 @@ fn typed_structs_refuse_with_key_file_and_nearest() {
         unread::<Trainer>("trainer", &["trainer.steps=???"]),
         "trainer.steps (command line): a value must be given, as trainer.steps=VALUE"
     );
-    assert!(unread::<Optimizer>("optimizer", &["optimizer.kind=sgd"]).contains("'sgd' is no choice"));
+    assert!(unread::<Optimizer>("optimizer", &["optimizer.kind=sgd"]).contains("'sgd' is not a choice"));
     assert!(
         unread::<Vec<u32>>("model.channels", &["model.channels=[1,-2]"])
-            .starts_with("model.channels.1 (command line): -2 is here")
+            .starts_with("model.channels.1 (command line): found -2")
     );
-    assert!(unread::<u64>("seed", &["seed=1.5"]).starts_with("seed (command line): 1.5 is here"));
+    assert!(unread::<u64>("seed", &["seed=1.5"]).starts_with("seed (command line): found 1.5"));
 }
 
 #[test]
@@ -349,7 +349,7 @@ fn the_last_of_keys_that_exclude_one_another_stays() {
     assert_eq!(
         made(&["experiment=short", "trainer.steps=200", "trainer.seconds=60"]).unwrap_err(),
         "trainer.steps (command line) and trainer.seconds (command line) are given together; only one of trainer.steps, \
-         trainer.seconds and trainer.rounds can be meant: leave out the others"
+         trainer.seconds and trainer.rounds can be used: leave out the others"
     );
     // A file is one place, whatever comes after it.
     let both = made(&["experiment=both", "trainer.steps=9"]).unwrap_err();

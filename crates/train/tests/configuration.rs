@@ -33,7 +33,7 @@ fn a_length_takes_the_place_of_the_experiments() {
 #[test]
 fn wrong_values_are_quoted_as_written() {
     for (value, said) in [
-        (json!({}), "trainer.iterations: nothing; how long to train is not said"),
+        (json!({}), "trainer.iterations: nothing; the length of training is missing"),
         (
             json!({"trainer": {"iterations": 5, "seconds": 3.0}}),
             "trainer.iterations: given beside trainer.seconds; only one",
@@ -53,19 +53,19 @@ fn wrong_values_are_quoted_as_written() {
         ),
         (
             json!({"trainer": {"iterations": 5}, "data": {"clip": true}}),
-            "data.clip: true; false: generated scenes",
+            "data.clip: true; false: data.normalise does not apply to generated scenes",
         ),
         (
             json!({"trainer": {"iterations": 5}, "data": {"kind": "pairs", "inputs": "a", "targets": "b", "signal": "photons", "clip": true}}),
-            "data.clip: true; false: images in electrons",
+            "data.clip: true; false: data.normalise does not apply to images in electrons",
         ),
         (
             json!({"trainer": {"iterations": 5}, "task": {"kind": "segmentation"}, "data": {"kind": "pairs", "inputs": "a", "targets": "b", "clip": true}}),
-            "data.clip: true; false: each image is seen between its own",
+            "data.clip: true; false: each image is scaled between its own",
         ),
         (
             json!({"trainer": {"iterations": 5}, "model": {"init": "a.clearshot"}, "data": {"kind": "pairs", "inputs": "a", "targets": "b", "clip": true}}),
-            "data.clip: true; false: values are scaled as the model in model.init",
+            "data.clip: true; false: values are scaled and clipped as in the training of the model",
         ),
         (
             json!({"trainer": {"iterations": 5}, "task": {"wavelet": {"weight": -1.0}}}),
