@@ -68,7 +68,8 @@ fn mistakes_are_named() {
     assert!(refused("manifest nothing --out a.csv", &at).contains("nothing"));
     std::fs::write(at.join("image.tif"), [73, 73, 42, 0, 255, 254]).expect("a file");
     assert!(
-        refused("manifest --check image.tif", &at).contains("image.tif: no text; a manifest is a CSV file")
+        refused("manifest --check image.tif", &at)
+            .contains("image.tif: not a text file; a manifest is a CSV file")
     );
     assert!(!at.join("a.csv").exists());
 }

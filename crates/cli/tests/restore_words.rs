@@ -89,8 +89,14 @@ fn bad_input_gives_clear_errors() {
             "denoise good.tif x.tif --gain -1",
             "'--gain <GAIN>': the gain, in electrons per count, must be a number above zero",
         ),
-        ("deconvolve good.tif x.tif --psf-sigma 1 --gain nan", "'--gain <GAIN>': the gain, in electrons per count,"),
-        ("eval raw --truth good.tif --noisy good.tif --gain 0", "'--gain <GAIN>': the gain, in electrons per count,"),
+        (
+            "deconvolve good.tif x.tif --psf-sigma 1 --gain nan",
+            "'--gain <GAIN>': the gain, in electrons per count,",
+        ),
+        (
+            "eval raw --truth good.tif --noisy good.tif --gain 0",
+            "'--gain <GAIN>': the gain, in electrons per count,",
+        ),
         (
             "denoise good.tif x.tif --gain 1 --read-noise -1",
             "'--read-noise <READ_NOISE>': a number not below zero",

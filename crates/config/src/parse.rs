@@ -218,10 +218,7 @@ mod tests {
     #[test]
     fn invalid_yaml_is_refused_with_its_line() {
         assert!(said("a: 1\nb: [1, 2\n").starts_with("f.yaml:"), "{}", said("a: 1\nb: [1, 2\n"));
-        assert_eq!(
-            said("a: 1\na: 2"),
-            "f.yaml:2: not YAML that can be used here: the key 'a' occurs twice"
-        );
+        assert_eq!(said("a: 1\na: 2"), "f.yaml:2: not YAML that can be used here: the key 'a' occurs twice");
         assert!(said("x: &x {a: 1}\ny:\n  <<: *x\n").contains("merge keys"));
         assert!(said("? [1]\n: 2\n").contains("a plain word"));
         assert!(said("---\na: 1\n---\nb: 2\n").contains("one document"));

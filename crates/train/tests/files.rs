@@ -192,7 +192,7 @@ fn pairs_and_clean_files_train_and_record_their_scale() {
     let mut unsplit = pairs;
     unsplit.data.validation = 0.0;
     let source = Data::new(&unsplit).expect("data").source(Part::Validation, &[16, 16], None).expect("files");
-    assert!(source.warnings().iter().any(|w| w.contains("none of 7 files is kept for validation")));
+    assert!(source.warnings().iter().any(|w| w.contains("none of 7 files belongs to validation")));
     let clean = config(json!({
         "data": {"kind": "clean", "inputs": folder("out"), "camera": {"peak": [50.0, 50.0]}},
         "trainer": {"iterations": null, "epochs": "simple", "batch": 4},

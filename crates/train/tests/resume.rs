@@ -228,7 +228,7 @@ fn a_damaged_checkpoint_does_not_stand_in_the_way_of_whole_ones() {
         std::fs::write(last.join(file), &bytes[..bytes.len() / 2]).expect("a shorter one");
         let mut run = open(true).expect("a run");
         let named = |w: &String| {
-            w.contains("left out") && w.contains(last.to_str().expect("text")) && w.contains(file)
+            w.contains("is ignored") && w.contains(last.to_str().expect("text")) && w.contains(file)
         };
         assert!(run.warnings().iter().any(named), "{:?}", run.warnings());
         assert_eq!(run.progress().iteration, 4);

@@ -224,7 +224,7 @@ impl<'w> Run<'w> {
         let device = ranks.share_of(config.device()?, &config);
         begin::check_ranks(ranks, &config)?;
         if is_address(out) {
-            let reason = "a run's folder lies on this machine; images may lie at addresses".to_string();
+            let reason = "the folder of a run must be local; images may be at addresses".to_string();
             return Err(TrainError::Checkpoint { path: out.into(), reason });
         }
         let mut begun = None;
