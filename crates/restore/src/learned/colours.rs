@@ -34,6 +34,9 @@ const SIDE: usize = 1024;
 /// The variance of read noise over that of shot noise at the bright end, for noise that does not grow with brightness.
 const UNIFORM: f64 = 10.0;
 
+/// Samples that are larger after the transform to unit noise have no noise that 32-bit floats could hold.
+const LARGEST: f32 = 1e6;
+
 /// What is known about the noise of the samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SampleNoise {
@@ -75,6 +78,10 @@ impl Colours {
         let [red, green, blue] = middles;
         let middles = [red?, green?, blue?];
         let combined = colours.combine(middles.each_ref(), scratch)?;
+        let is_lost = |image: &Measured| image.values.iter().any(|v| v.abs() > LARGEST);
+        if colours.stabilised.is_some() && combined.iter().any(is_lost) {
+            return Ok(None);
+        }
         for (camera, image) in colours.cameras.iter_mut().zip(&combined) {
             let found = match noise {
                 SampleNoise::Given(given) => unit_noise(image, given.correlation),
@@ -344,6 +351,14 @@ mod tests {
             let valid = combined.valid.unwrap();
             assert!(!valid[5] && valid[4] && valid[6]);
         }
+    }
+
+    /// Otherwise values would leave the range that restorers accept.
+    #[test]
+    fn noise_below_rounding_is_not_stabilised() {
+        let samples = samples(&CAMERA, true).map(|s| measured(&s));
+        let quiet = SampleNoise::Growing(Camera { gain: 1e28, ..CAMERA });
+        assert!(Colours::of(samples.each_ref(), quiet, &scratch()).unwrap().is_none());
     }
 
     #[test]
