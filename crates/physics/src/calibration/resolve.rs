@@ -9,6 +9,9 @@ const UNSEEN: f64 = 0.7;
 /// The least share of the variance that shot noise could have at the brightest level.
 const UNSEEN_SHARE: f64 = 0.01;
 
+/// The most electrons that an estimated gain gives the range of an image. Without noise there would be no limit, and restorers could not compute with them.
+const MOST_ELECTRONS: f64 = 1e10;
+
 /// One level whose variance is known, with the offset under it: all that an evenly lit image tells.
 struct Middle {
     /// Above the offset.
@@ -81,6 +84,9 @@ impl Seen {
             let a = all.min(most * UNSEEN);
             (a, 0.0, least.min(a), most)
         };
+        let quietest =
+            if known.gain.is_none() { (brightest - levels[0]).max(0.0) / MOST_ELECTRONS } else { 0.0 };
+        let a = a.max(quietest);
         let gain = 1.0 / a;
         // The square of the read noise is the line's variance at the offset, in electrons, and has twice this error.
         let square = |offset: f64| {
